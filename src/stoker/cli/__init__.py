@@ -1,0 +1,1 @@
+"""How people ask: one file per command. Nothing slow may be imported here at the top."""

@@ -1,0 +1,1 @@
+"""How programs ask: the Python SDK, job files and snapshots. Nothing here may keep Windows out."""

@@ -1,0 +1,150 @@
+"""Every error a user can meet, as one tree: a stable code, an exit code, the values, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class StokerError(Exception):
+    """The root. `code` never changes once published; `hint` is a command where one exists."""
+
+    code = "error"
+    exit_code = 125  # Stoker's own failures stay clear of the script's exit codes, as `docker run` does
+    http_status = 500
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a job, and where. `line` and `column` start at 1; 0 where the job has no file."""
+
+    field: str
+    found: str
+    expected: str
+    nearest: str = ""
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.field}: found {self.found}, expected {self.expected}"
+        return f"{text} (did you mean `{self.nearest}`?)" if self.nearest else text
+
+
+class BadInput(StokerError):
+    """The user asked for something that cannot be: nothing was done."""
+
+    code = "bad-input"
+    exit_code = 2
+    http_status = 422
+
+
+class JobInvalid(BadInput):
+    """The job does not say something Stoker can run. `problems` lists all of them, in the order of the file."""
+
+    code = "job-invalid"
+
+    def __init__(self, problems: Sequence[Problem], *, file: str = "", hint: str = "") -> None:
+        self.problems = tuple(problems)
+        self.file = file
+        super().__init__("\n".join(self._line(problem) for problem in self.problems), hint=hint)
+
+    def _line(self, problem: Problem) -> str:
+        if not problem.line:
+            return f"{self.file}: {problem}" if self.file else str(problem)
+        return f"{self.file}:{problem.line}:{problem.column}: {problem}"
+
+
+class SnapshotRefused(BadInput):
+    """The source tree cannot be taken along: too large, unreadable, or it never holds still."""
+
+    code = "snapshot-refused"
+
+
+class NotFound(StokerError):
+    """Something was named that does not exist."""
+
+    code = "not-found"
+    exit_code = 2
+    http_status = 404
+
+
+class Conflict(StokerError):
+    """The thing exists, but its state does not allow this now."""
+
+    code = "conflict"
+    exit_code = 2
+    http_status = 409
+
+
+class Denied(StokerError):
+    """The caller has not shown the right to do this."""
+
+    code = "denied"
+    http_status = 401
+
+
+class ServerUnavailable(StokerError):
+    """No server answers, or it cannot start."""
+
+    code = "server-unavailable"
+    http_status = 503
+
+
+class HomeUnusable(StokerError):
+    """Stoker's folder cannot be read or written."""
+
+    code = "home-unusable"
+
+
+class DatabaseUnusable(StokerError):
+    """The database is corrupt, or written by a newer Stoker."""
+
+    code = "database-unusable"
+
+
+class StoreFailed(StokerError):
+    """The store could not do what was asked of it."""
+
+    code = "store-failed"
+    http_status = 502
+
+
+class Missing(StoreFailed):
+    """The store has no such key."""
+
+    code = "store-missing"
+    http_status = 404
+
+
+class AlreadyThere(StoreFailed):
+    """A conditional write found the key taken."""
+
+    code = "store-already-there"
+    http_status = 409
+
+
+class Corrupt(StoreFailed):
+    """Bytes came back that do not have the hash they were stored under."""
+
+    code = "store-corrupt"
+
+
+class ProviderFailed(StokerError):
+    """A provider could not give, see or release nodes."""
+
+    code = "provider-failed"
+    http_status = 502
+
+
+class RunFailed(StokerError):
+    """Raised by `Run.wait(check=True)` when the run did not succeed."""
+
+    code = "run-failed"

@@ -1,0 +1,371 @@
+"""The kinds of value a job may hold: each reads what a person wrote, names what it expected, and describes itself.
+
+A kind is the single definition behind validation, the Python `Job`, the JSON Schema and the reference page.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any, Protocol
+
+from stoker.errors import JobInvalid, Problem
+
+Plain = Any  # what YAML and JSON give: None, bool, int, float, str, list, dict
+
+
+class Kind(Protocol):
+    """`read` takes a plain value or one it has already read; it raises Problems, and never anything else."""
+
+    expected: str
+
+    def read(self, value: Plain, path: str) -> Any: ...
+    def schema(self) -> dict[str, Any]: ...
+
+
+class Problems(Exception):
+    """What a kind raises: one or more problems with their paths."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__(*problems)
+        self.problems = problems
+
+
+def a(kind: Kind, help: str, *, default: Any = MISSING, default_factory: Any = MISSING) -> Any:
+    """A dataclass field of this kind, with the sentence that documents it."""
+    return field(default=default, default_factory=default_factory, metadata={"kind": kind, "help": help})
+
+
+def kind_of(one: Field[Any]) -> Kind:
+    kind: Kind = one.metadata["kind"]
+    return kind
+
+
+def check(record: Any) -> None:
+    """Reads every field of a frozen dataclass in place: called from its `__post_init__`."""
+    problems: list[Problem] = []
+    for one in fields(record):
+        try:
+            object.__setattr__(record, one.name, kind_of(one).read(getattr(record, one.name), one.name))
+        except Problems as found:
+            problems += found.problems
+    if problems:
+        raise JobInvalid(problems)
+
+
+def shown(value: Plain) -> str:
+    """A value as an error shows it: short, on one line, quoted where it is text."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, Mapping):
+        return f"a mapping with {len(value)} keys" if len(value) != 1 else "a mapping with 1 key"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    text = repr(str(value))[1:-1]
+    return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}...`"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that was probably meant, or an empty string."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), "")
+
+
+def wrong(path: str, value: Plain, kind: Kind, near: str = "") -> Problems:
+    return Problems(Problem(path, shown(value), kind.expected, near))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A line or more of text. Numbers are refused: YAML's `1.10` would silently become `1.1`."""
+
+    expected: str = "text"
+    pattern: str = ""
+
+    def read(self, value: Plain, path: str) -> str:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise wrong(path, value, self)
+        if self.pattern and not re.fullmatch(self.pattern, value):
+            raise wrong(path, value, self)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1} | ({"pattern": f"^(?:{self.pattern})$"} if self.pattern else {})
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number of at least `least`."""
+
+    least: int = 0
+
+    @property
+    def expected(self) -> str:
+        return f"a whole number, {self.least} or more"
+
+    def read(self, value: Plain, path: str) -> int:
+        if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value < 10**9:
+            raise wrong(path, value, self)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.least}
+
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A length of time, held as seconds."""
+
+    expected: str = "a time such as `90s`, `30m`, `1h30m` or `2d`"
+
+    def read(self, value: Plain, path: str) -> float:
+        seconds = self._seconds(value)
+        if seconds is None or not 0 < seconds < 1e10:
+            raise wrong(path, value, self)
+        return seconds
+
+    def _seconds(self, value: Plain) -> float | None:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+        found = _DURATION.fullmatch(value.replace(" ", "")) if isinstance(value, str) and len(value) < 40 else None
+        if not found or not any(found.groups()):
+            return None
+        sizes = (86400, 3600, 60, 1)
+        return sum(float(part) * size for part, size in zip(found.groups(), sizes, strict=True) if part)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "pattern": r"^(\d+(\.\d+)?[dhms] ?)+$"}, {"type": "number"}]}
+
+
+@dataclass(frozen=True)
+class Money:
+    """An amount in US dollars, held exactly."""
+
+    expected: str = "an amount in dollars such as `$5` or `0.50`"
+
+    def read(self, value: Plain, path: str) -> Decimal:
+        try:
+            if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+                raise wrong(path, value, self)
+            amount = Decimal(str(value).strip().removeprefix("$").strip())
+        except InvalidOperation:
+            raise wrong(path, value, self) from None
+        if not amount.is_finite() or not 0 < amount < 10**9:
+            raise wrong(path, value, self)
+        return amount
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "pattern": r"^\$?\d+(\.\d+)?$"}, {"type": "number"}]}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of a few words."""
+
+    of: type[StrEnum]
+
+    @property
+    def expected(self) -> str:
+        return "one of " + ", ".join(f"`{word}`" for word in self.of)
+
+    def read(self, value: Plain, path: str) -> StrEnum:
+        try:
+            return self.of(value)
+        except ValueError:
+            near = nearest(value, list(self.of)) if isinstance(value, str) else ""
+            raise wrong(path, value, self, near) from None
+
+    def schema(self) -> dict[str, Any]:
+        return {"enum": [str(word) for word in self.of]}
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """A value that may be left out, or be null."""
+
+    inner: Kind
+
+    @property
+    def expected(self) -> str:
+        return self.inner.expected
+
+    def read(self, value: Plain, path: str) -> Any:
+        return None if value is None else self.inner.read(value, path)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.inner.schema(), {"type": "null"}]}
+
+
+@dataclass(frozen=True)
+class Either:
+    """The first kind that can read the value."""
+
+    first: Kind
+    second: Kind
+
+    @property
+    def expected(self) -> str:
+        return f"{self.first.expected}, or {self.second.expected}"
+
+    def read(self, value: Plain, path: str) -> Any:
+        for kind in (self.first, self.second):
+            try:
+                return kind.read(value, path)
+            except Problems:
+                continue
+        raise wrong(path, value, self)
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [self.first.schema(), self.second.schema()]}
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list; a single item alone is a list of one."""
+
+    item: Kind
+
+    @property
+    def expected(self) -> str:
+        return f"a list of items, each {self.item.expected}"
+
+    def read(self, value: Plain, path: str) -> tuple[Any, ...]:
+        if not isinstance(value, list | tuple):
+            return (self.item.read(value, path),)
+        read: list[Any] = []
+        problems: list[Problem] = []
+        for index, item in enumerate(value):
+            try:
+                read.append(self.item.read(item, f"{path}[{index}]"))
+            except Problems as found:
+                problems += found.problems
+        if problems:
+            raise Problems(*problems)
+        return tuple(read)
+
+    def schema(self) -> dict[str, Any]:
+        item = self.item.schema()
+        return {"anyOf": [item, {"type": "array", "items": item}]}
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """A mapping from names that match `key` to values of one kind."""
+
+    item: Kind
+    key: str
+    key_expected: str
+
+    @property
+    def expected(self) -> str:
+        return f"a mapping of {self.key_expected} to {self.item.expected}"
+
+    def read(self, value: Plain, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise wrong(path, value, self)
+        read: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for name, item in value.items():
+            where = f"{path}.{name}"
+            if not isinstance(name, str) or not re.fullmatch(self.key, name):
+                problems.append(Problem(where, shown(name), self.key_expected))
+                continue
+            try:
+                read[name] = self.item.read(item, where)
+            except Problems as found:
+                problems += found.problems
+        if problems:
+            raise Problems(*problems)
+        return read
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "object", "patternProperties": {f"^(?:{self.key})$": self.item.schema()}} | _CLOSED
+
+
+_CLOSED: dict[str, Any] = {"additionalProperties": False}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A mapping with known keys that becomes a frozen dataclass. `short` reads the form people write by hand."""
+
+    of: type[Any]
+    short: Kind | None = None
+    widen: Callable[[Any], Mapping[str, Plain]] = dict  # what the short form stands for
+
+    @property
+    def expected(self) -> str:
+        keys = "a mapping with " + ", ".join(f"`{one.name}`" for one in fields(self.of))
+        return f"{self.short.expected}, or {keys}" if self.short else keys
+
+    def read(self, value: Plain, path: str) -> Any:
+        if isinstance(value, self.of):
+            return value
+        if self.short and not isinstance(value, Mapping):
+            try:
+                value = self.widen(self.short.read(value, path))
+            except Problems:
+                raise wrong(path, value, self) from None
+        if not isinstance(value, Mapping):
+            raise wrong(path, value, self)
+        return read_record(self.of, value, f"{path}." if path else "")
+
+    def schema(self) -> dict[str, Any]:
+        record = record_schema(self.of)
+        return {"anyOf": [self.short.schema(), record]} if self.short else record
+
+
+def read_record(of: type[Any], value: Mapping[str, Plain], prefix: str) -> Any:
+    """Unknown and missing keys are problems beside those of the values, so that one look shows everything."""
+    known = {one.name: one for one in fields(of)}
+    problems: list[Problem] = []
+    for key in value:
+        if key not in known:
+            near = nearest(key, known) if isinstance(key, str) else ""
+            problems.append(Problem(f"{prefix}{key}", "an unknown key", "one of " + ", ".join(known), near))
+    for name, one in known.items():
+        if name in value:
+            try:
+                kind_of(one).read(value[name], prefix + name)
+            except Problems as found:
+                problems += found.problems
+        elif one.default is MISSING and one.default_factory is MISSING:
+            problems.append(Problem(prefix + name, "nothing", kind_of(one).expected))
+    if problems:
+        raise Problems(*problems)
+    try:
+        return of(**value)
+    except JobInvalid as found:  # rules that look at several fields at once
+        raise Problems(*(_moved(problem, prefix) for problem in found.problems)) from None
+
+
+def _moved(problem: Problem, prefix: str) -> Problem:
+    return Problem(prefix + problem.field, problem.found, problem.expected, problem.nearest)
+
+
+def record_schema(of: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of a record, with each field's help as its description."""
+    properties = {one.name: kind_of(one).schema() | {"description": one.metadata["help"]} for one in fields(of)}
+    needed = [one.name for one in fields(of) if one.default is MISSING and one.default_factory is MISSING]
+    return {"type": "object", "properties": properties, "required": needed} | _CLOSED
+
+
+def plain(value: Any) -> Plain:
+    """A record as YAML or JSON holds it. Reading it back gives an equal record."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Decimal | StrEnum) else value

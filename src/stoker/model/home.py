@@ -1,0 +1,62 @@
+"""Where everything of one user lies on this computer, below `STOKER_HOME`: the one place that spells a path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    root: Path
+
+    @property
+    def address(self) -> Path:
+        """Where the running server is, and the token it asks for. Mode 0600; written last when it starts."""
+        return self.root / "server.json"
+
+    @property
+    def start_lock(self) -> Path:
+        """Held by whoever is starting a server, so that ten first commands start one."""
+        return self.root / "server.start"
+
+    @property
+    def alive_lock(self) -> Path:
+        """Held by the server as long as it lives."""
+        return self.root / "server.alive"
+
+    @property
+    def server_log(self) -> Path:
+        return self.root / "server.log"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "stoker.db"
+
+    @property
+    def store(self) -> Path:
+        return self.root / "store"
+
+    @property
+    def secrets(self) -> Path:
+        """One 0600 file per run that has secrets and has not ended."""
+        return self.root / "secrets"
+
+    @property
+    def nodes(self) -> Path:
+        """One folder per local node: its lock, its agent's log, the working directory."""
+        return self.root / "nodes"
+
+    @property
+    def environments(self) -> Path:
+        return self.root / "environments"
+
+    @property
+    def trees(self) -> Path:
+        """What the files of known source trees hashed to, by size and time."""
+        return self.root / "trees"
+
+    @property
+    def agents(self) -> Path:
+        """Packed agents, by the hash of their code."""
+        return self.root / "agents"

@@ -1,0 +1,267 @@
+"""The job: what a person writes. A `Job` that exists is valid; it never changes once submitted."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import PurePosixPath, PureWindowsPath
+from typing import Any, Literal
+
+from stoker.errors import JobInvalid, Problem
+from stoker.model import fields as kinds
+from stoker.model.fields import Choice, Duration, Either, ListOf, MapOf, Maybe, Money, Plain, Record, Text, Whole, a
+from stoker.model.target import Target, TargetText
+
+
+class Launcher(StrEnum):
+    AUTO = "auto"
+    PLAIN = "plain"
+    TORCHRUN = "torchrun"
+    MPI = "mpi"
+
+
+class Priority(StrEnum):
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+class DataMode(StrEnum):
+    AUTO = "auto"
+    DOWNLOAD = "download"
+    MOUNT = "mount"
+
+
+class Fallback(StrEnum):
+    NONE = "none"
+    ON_DEMAND = "on-demand"
+
+
+class _PerGpu(StrEnum):
+    GPUS = "gpus"
+
+
+@dataclass(frozen=True)
+class FolderInTree:
+    """A folder inside the run's working directory: relative, and never above it."""
+
+    expected: str = "a relative path inside the working directory"
+
+    def read(self, value: Plain, path: str) -> str:
+        text: str = Text(self.expected).read(value, path)
+        parts = PurePosixPath(text).parts
+        outside = text.startswith("/") or ".." in parts or PureWindowsPath(text).drive or not parts
+        if outside or "\n" in text:
+            raise kinds.wrong(path, value, self)
+        return str(PurePosixPath(text))
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "string", "minLength": 1}
+
+
+_NAME = Text("lower-case letters, digits, `-`, `_` and `.`, at most 60", r"[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?")
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """The value of an environment variable. Numbers and truth values are taken as they are written."""
+
+    expected: str = "text or a number"
+
+    def read(self, value: Plain, path: str) -> str:
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, str | int | float) or "\0" in str(value):
+            raise kinds.wrong(path, value, self)
+        return str(value)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "number", "boolean"]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """The software a run needs. With nothing given: the Python that submits."""
+
+    requirements: str | None = a(
+        Maybe(FolderInTree()), "`requirements.txt`, `pyproject.toml` or a lock file to build a venv from", default=None
+    )
+    python: str | None = a(
+        Maybe(Text("a Python version such as `3.12`, or the path of an interpreter")),
+        "which Python; default: the one that submits",
+        default=None,
+    )
+    image: str | None = a(Maybe(Text("the name of a container image")), "a container image", default=None)
+    dockerfile: str | None = a(Maybe(FolderInTree()), "a Dockerfile to build the image from", default=None)
+
+    def __post_init__(self) -> None:
+        kinds.check(self)
+        given = [name for name in ("requirements", "image", "dockerfile") if getattr(self, name)]
+        if len(given) > 1:
+            raise JobInvalid([Problem(given[1], f"`{given[0]}` as well", "only one of them")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataInput:
+    """Something the script reads: a registered dataset, or a path or URL."""
+
+    dataset: str | None = a(
+        Maybe(Text("a dataset's name, such as `hymenoptera` or `hymenoptera@3`")), "a dataset", default=None
+    )
+    path: str | None = a(Maybe(Text("a path or URL")), "a file or folder on this computer, or a URL", default=None)
+    mode: DataMode = a(Choice(DataMode), "how the script reads it", default=DataMode.AUTO)
+
+    def __post_init__(self) -> None:
+        kinds.check(self)
+        if bool(self.dataset) == bool(self.path):
+            found = "both `dataset` and `path`" if self.path else "neither `dataset` nor `path`"
+            raise JobInvalid([Problem("dataset", found, "one of them")])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spot:
+    """Use machines that are cheap because they can be taken away."""
+
+    max_price: Decimal | None = a(
+        Maybe(Money()), "the most to pay for an hour; default: the on-demand price", default=None
+    )
+    fallback: Fallback = a(Choice(Fallback), "what to use when no spot machine is to be had", default=Fallback.NONE)
+
+    def __post_init__(self) -> None:
+        kinds.check(self)
+
+
+@dataclass(frozen=True)
+class SpotOrNot:
+    """`true` is plain spot, `false` is none."""
+
+    record: Record = Record(Spot)
+    expected: str = "`true`, `false`, or a mapping with `max_price`, `fallback`"
+
+    def read(self, value: Plain, path: str) -> Spot | None:
+        if value in ("true", "false"):  # from `--set spot=true`
+            value = value == "true"
+        if isinstance(value, bool) or value is None:
+            return Spot() if value else None
+        if not isinstance(value, Mapping | Spot):
+            raise kinds.wrong(path, value, self)
+        read: Spot = self.record.read(value, path)
+        return read
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "boolean"}, {"type": "null"}, self.record.schema()]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One training, as a person describes it. The fields are those of `stoker.yaml`, in its order."""
+
+    name: str = a(_NAME, "names the experiment; runs are called `<name>-1`, `<name>-2`, …")
+    run: str = a(Text("a command line"), "the command; `${data.x}`, `${outputs}` and `${checkpoints}` are filled in")
+    source: str = a(Text("a folder"), "the code to take along; obeys `.gitignore` and `.stokerignore`", default=".")
+    environment: Environment = a(
+        Record(Environment, FolderInTree("a requirements or lock file"), lambda text: {"requirements": text}),
+        "the software the run needs; default: the Python that submits",
+        default_factory=Environment,
+    )
+    data: Mapping[str, DataInput] = a(
+        MapOf(Record(DataInput, Text("a path or URL"), lambda text: {"path": text}), _VARIABLE, "a name"),
+        "what the script reads, by name: `${data.<name>}` and `STOKER_DATA_<NAME>`",
+        default_factory=dict,
+    )
+    outputs: str = a(FolderInTree(), "the folder that is brought back by itself", default="outputs")
+    checkpoints: tuple[str, ...] = a(
+        ListOf(FolderInTree()), "folders kept safe and put back before a restart", default=("checkpoints",)
+    )
+    on: str = a(_NAME, "a provider or a cluster", default="local")
+    nodes: int = a(Whole(1), "how many machines", default=1)
+    processes: int | Literal["gpus"] = a(
+        Either(Whole(1), Choice(_PerGpu)), "ranks per node; `gpus` means one per GPU", default=1
+    )
+    launcher: Launcher = a(Choice(Launcher), "how ranks are started", default=Launcher.AUTO)
+    spot: Spot | None = a(SpotOrNot(), "use spot machines", default=None)
+    budget: Decimal | None = a(Maybe(Money()), "save, then stop, before this is passed", default=None)
+    deadline: float | None = a(
+        Maybe(Duration()), "spot while it can still be met, on-demand when it no longer can", default=None
+    )
+    time_limit: float | None = a(Maybe(Duration()), "the longest an attempt may run", default=None)
+    retries: int = a(Whole(0), "tries after the script's own failures; evictions do not count", default=0)
+    priority: Priority = a(Choice(Priority), "the place in the queue", default=Priority.NORMAL)
+    stop_when: Target | None = a(
+        Maybe(TargetText()), "ends the run well when a reported metric gets there", default=None
+    )
+    env: Mapping[str, str] = a(
+        MapOf(Scalar(), _VARIABLE, "a variable's name"), "environment variables for the script", default_factory=dict
+    )
+    secrets: tuple[str, ...] = a(
+        ListOf(Text("a variable's name", _VARIABLE)),
+        "variables taken from your environment by name; their values are stored nowhere",
+        default=(),
+    )
+
+    def __post_init__(self) -> None:
+        kinds.check(self)
+        problems = [*_unknown_references(self), *_clashes(self)]
+        if problems:
+            raise JobInvalid(problems)
+
+    @classmethod
+    def read(cls, value: Plain) -> Job:
+        """A job from plain data. Raises JobInvalid with everything that is wrong."""
+        if not isinstance(value, Mapping):
+            raise JobInvalid([Problem("job", kinds.shown(value), "a mapping with `name` and `run`")])
+        try:
+            job: Job = kinds.read_record(cls, value, "")
+        except kinds.Problems as found:
+            raise JobInvalid(found.problems) from None
+        return job
+
+    def plain(self) -> dict[str, Plain]:
+        """The job as JSON holds it; `Job.read` gives it back."""
+        read: dict[str, Plain] = kinds.plain(self)
+        read["stop_when"] = str(self.stop_when) if self.stop_when else None
+        return read
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema for editors."""
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "stoker.yaml"}
+    return head | kinds.record_schema(Job)
+
+
+# `${outputs}` is ours, `${HOME}` is the shell's: references in lower case or with a dot are ours.
+_REFERENCE = re.compile(r"\$\{([a-z][a-z_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\}")
+
+
+def references(job: Job) -> list[str]:
+    """The names the command may refer to."""
+    return ["outputs", "checkpoints", *(f"data.{name}" for name in job.data)]
+
+
+def substitute(command: str, values: Mapping[str, str]) -> str:
+    """The command with every reference of ours filled in; others are left to the shell."""
+    return _REFERENCE.sub(lambda found: values.get(found[1], found[0]), command)
+
+
+def _unknown_references(job: Job) -> list[Problem]:
+    known = references(job)
+    names = [name for name in _REFERENCE.findall(job.run) if name not in known]
+    expected = "one of " + ", ".join(f"${{{name}}}" for name in known)
+    return [Problem("run", f"`${{{name}}}`", expected, kinds.nearest(name, known)) for name in names]
+
+
+def _clashes(job: Job) -> list[Problem]:
+    reserved = [name for name in job.env if name.startswith("STOKER_")]
+    problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
+    both = [name for name in job.secrets if name in job.env]
+    return problems + [
+        Problem(f"env.{name}", "the name of a secret", "a name that `secrets` does not list") for name in both
+    ]
+
+
+def field_names() -> list[str]:
+    return [one.name for one in fields(Job)]

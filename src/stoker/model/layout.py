@@ -1,0 +1,67 @@
+"""Where everything of a workspace lies in its store: the one place that spells a key."""
+
+from __future__ import annotations
+
+
+def blob(sha256: str) -> str:
+    """A file of a snapshot, shared by every run that has the same file."""
+    return f"blobs/{sha256[:2]}/{sha256}"
+
+
+def snapshot(id: str) -> str:
+    return f"snapshots/{id}.json"
+
+
+def run(run_id: str) -> str:
+    return f"runs/{run_id}/"
+
+
+def record(run_id: str) -> str:
+    """The run as submitted and as ended: enough to rebuild the database from."""
+    return f"runs/{run_id}/run.json"
+
+
+def attempt(run_id: str, number: int) -> str:
+    return f"runs/{run_id}/attempts/{number}/"
+
+
+def orders(run_id: str, number: int, node: int = 0) -> str:
+    return f"{attempt(run_id, number)}node-{node}/orders.json"
+
+
+def report(run_id: str, number: int, node: int = 0) -> str:
+    return f"{attempt(run_id, number)}node-{node}/report.json"
+
+
+def events(run_id: str, number: int, node: int = 0) -> str:
+    """JSON lines of `Event`, appended by the agent."""
+    return f"{attempt(run_id, number)}node-{node}/events.jsonl"
+
+
+def wishes(run_id: str, number: int) -> str:
+    return f"{attempt(run_id, number)}wishes.json"
+
+
+def log(run_id: str, number: int, rank: int) -> str:
+    """Every byte of a rank's stdout and stderr, in the order they were written."""
+    return f"{attempt(run_id, number)}logs/{rank}.log"
+
+
+def log_times(run_id: str, number: int, rank: int) -> str:
+    """JSON lines `[offset, unix_seconds]`: from this offset on, the log is not older than this."""
+    return f"{attempt(run_id, number)}logs/{rank}.times"
+
+
+def metrics(run_id: str, number: int, node: int = 0) -> str:
+    """JSON lines `{"at": unix_seconds, "step": n or null, "rank": n, "values": {name: number}}`."""
+    return f"{attempt(run_id, number)}metrics-{node}.jsonl"
+
+
+def outputs(run_id: str, number: int, node: int = 0) -> str:
+    """The manifest of an attempt's output files: a `Snapshot`, rewritten as they grow."""
+    return f"{attempt(run_id, number)}outputs-{node}.json"
+
+
+def output(run_id: str, sha256: str) -> str:
+    """The content of an output file. Per run, so that removing the run removes it."""
+    return f"runs/{run_id}/outputs/{sha256[:2]}/{sha256}"

@@ -1,0 +1,70 @@
+"""Nodes and how they are asked for: what a provider offers, is asked for, and sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """How providers differ. The rest of Stoker asks these fields, never which provider it is."""
+
+    most_nodes: int | None = None  # nodes one run can have; None: no limit of the provider's own
+    notice_s: float = 0.0  # the warning before an eviction; 0 where none is given
+    spot: bool = False
+    scale_to_zero: bool = False
+    own_queue: bool = False
+    containers: bool = False
+    shares_files: bool = False  # a path on the submitting computer means the same on the node
+    look_every_s: float = 5.0  # how often looking is worth its cost
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a run needs of each of its nodes."""
+
+    nodes: int = 1
+    spot: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A size at a price in a place."""
+
+    provider: str
+    size: str
+    place: str
+    usd_per_hour: Decimal
+    free: int | None = None  # how many can be had now; None: unknown
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequest:
+    """Asks for one node. The same `key` never gives two nodes.
+
+    `secrets` travel to the agent's environment and are written down nowhere else.
+    """
+
+    key: str
+    orders: str  # the store key the agent reads
+    store: str  # the store's URL
+    offer: Offer | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class NodeState(StrEnum):
+    STARTING = "starting"
+    UP = "up"
+    GONE = "gone"  # was here and is no more: evicted, crashed, or ended
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSight:
+    """What the provider sees of one node now."""
+
+    key: str
+    state: NodeState
+    reason: str = ""

@@ -1,0 +1,65 @@
+"""What an agent says about its attempt, in the store: rewritten at every heartbeat, final once `outcome` is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    UNPACKING = "unpacking"
+    PREPARING = "preparing"  # the environment
+    RUNNING = "running"
+    SAVING = "saving"  # the script has ended; outputs and logs are being shipped
+    DONE = "done"
+
+
+class Outcome(StrEnum):
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"  # the script's own failure
+    BROKEN = "broken"  # the run could not be prepared or kept: retrying the script would not help
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed-out"
+    TARGET_REACHED = "target-reached"
+
+
+@dataclass(frozen=True, slots=True)
+class RankEnd:
+    """How one rank ended. Exactly one of the two is set once it has."""
+
+    rank: int
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSummary:
+    last: float
+    least: float
+    most: float
+    count: int
+    step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`at` and the other times are the node's clock: compare them with each other, not with the server's."""
+
+    attempt: int
+    node: int
+    phase: Phase
+    at: datetime
+    beat: int  # grows by one with every report
+    ranks: tuple[RankEnd, ...] = ()
+    started_at: datetime | None = None  # the script's start
+    ended_at: datetime | None = None  # the script's end
+    outcome: Outcome | None = None
+    exit_code: int | None = None  # what a shell would show: 128 + signal for a killed script
+    message: str = ""
+    hint: str = ""
+    log_bytes: Mapping[str, int] = field(default_factory=dict)  # by rank; complete once `outcome` is set
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    output_files: int = 0
+    output_bytes: int = 0

@@ -1,0 +1,96 @@
+"""A run and its attempts: the facts the server keeps. Only `engine/` makes new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from stoker.model.job import Job
+from stoker.model.orders import Wish
+from stoker.model.report import MetricSummary, Outcome
+from stoker.model.snapshot import Git
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def ended(self) -> bool:
+        return self in (RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED)
+
+
+class AttemptState(StrEnum):
+    ASKED = "asked"  # a node has been asked for
+    RUNNING = "running"  # an agent has reported
+    ENDED = "ended"  # the agent gave its final report
+    LOST = "lost"  # the node went away without one
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    number: int
+    key: str  # of its node; unique in the workspace
+    state: AttemptState
+    asked_at: datetime
+    started_at: datetime | None = None  # the script's start
+    ended_at: datetime | None = None
+    outcome: Outcome | None = None
+    exit_code: int | None = None
+    message: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    id: str  # sorts by time; names everything of the run in the store
+    name: str
+    number: int
+    job: Job
+    snapshot: str
+    python: str
+    submitted_at: datetime
+    person: str = ""
+    data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path
+    data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`
+    packages: Mapping[str, str] = field(default_factory=dict)  # of the submitting Python, for `diff`
+    git: Git | None = None
+    rerun_of: str = ""
+    land_in: str = ""  # folder on this computer to bring the outputs to; empty: the client fetches
+    state: RunState = RunState.QUEUED
+    reason: str = ""  # of the state, in words
+    hint: str = ""
+    wish: Wish = Wish.GO_ON
+    attempts: tuple[Attempt, ...] = ()
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    output_files: int = 0
+    output_bytes: int = 0
+    landed: str = ""  # where the outputs are, once they are there
+    version: int = 0  # grows with every saved change
+
+    @property
+    def experiment(self) -> str:
+        return self.job.name
+
+    @property
+    def attempt(self) -> Attempt | None:
+        """The newest one."""
+        return self.attempts[-1] if self.attempts else None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a run's timeline."""
+
+    at: datetime
+    kind: str
+    text: str

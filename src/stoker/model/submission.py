@@ -1,0 +1,28 @@
+"""What a client sends to make a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stoker.model.job import Job
+from stoker.model.snapshot import Git
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """`secrets` are held in memory and in a 0600 file until the run ends; they are never part of a `Run`."""
+
+    key: str  # made by the client: sending the same submission twice makes one run
+    job: Job
+    snapshot: str
+    python: str
+    person: str = ""
+    name: str = ""  # empty: `<job name>-<n>`
+    data: Mapping[str, str] = field(default_factory=dict)
+    data_marks: Mapping[str, str] = field(default_factory=dict)
+    packages: Mapping[str, str] = field(default_factory=dict)
+    git: Git | None = None
+    rerun_of: str = ""
+    land_in: str = ""
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -1,0 +1,30 @@
+"""How nodes are had: one file or small package per provider, behind one Protocol. Nothing elsewhere names one."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import ClassVar, Protocol
+
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+
+
+class Provider(Protocol):
+    features: ClassVar[Features]
+
+    def offers(self, need: Need) -> list[Offer]:
+        """What could be had, with its price. Spends nothing."""
+        ...
+
+    def start(self, request: NodeRequest) -> None:
+        """Idempotent by `request.key`; returns before the node is ready."""
+        ...
+
+    def look(self) -> list[NodeSight]:
+        """Everything tagged ours, as the provider sees it now."""
+        ...
+
+    def stop(self, key: str) -> None:
+        """Releases everything under the key, leaving no process behind. Twice, or unknown, is fine."""
+        ...
+
+    def price_now(self, offer: Offer) -> Decimal: ...

@@ -1,0 +1,1 @@
+"""What keeps it true: the API, the database and the reconciler. Decisions are the engine's."""

@@ -1,0 +1,1 @@
+"""Fakes and contract suites that plug-in authors use too. Never imported by Stoker itself."""
