@@ -126,9 +126,7 @@ class DataInput:
 class Spot:
     """Use machines that are cheap because they can be taken away."""
 
-    max_price: Decimal | None = a(
-        Maybe(Money()), "the most to pay for an hour; default: the on-demand price", default=None
-    )
+    max_price: Decimal | None = a(Maybe(Money()), "the most to pay for an hour", default=None)
     fallback: Fallback = a(Choice(Fallback), "what to use when no spot machine is to be had", default=Fallback.NONE)
 
     def __post_init__(self) -> None:
@@ -191,9 +189,7 @@ class Job:
     time_limit: float | None = a(Maybe(Duration()), "the longest an attempt may run", default=None)
     retries: int = a(Whole(0), "tries after the script's own failures; evictions do not count", default=0)
     priority: Priority = a(Choice(Priority), "the place in the queue", default=Priority.NORMAL)
-    stop_when: Target | None = a(
-        Maybe(TargetText()), "ends the run well when a reported metric gets there", default=None
-    )
+    stop_when: Target | None = a(Maybe(TargetText()), "ends the run well when a metric gets there", default=None)
     env: Mapping[str, str] = a(
         MapOf(Scalar(), _VARIABLE, "a variable's name"), "environment variables for the script", default_factory=dict
     )
