@@ -1,0 +1,65 @@
+"""What a run has measured: a sequence of points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, overload
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one rank reported at one moment."""
+
+    attempt: int
+    rank: int
+    at: datetime
+    step: float | None
+    values: Mapping[str, float]
+
+
+class Metrics(Sequence[Point]):
+    """Points in the order they were reported."""
+
+    def __init__(self, points: Iterable[Point]) -> None:
+        self._points = tuple(points)
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> Metrics: ...
+    def __getitem__(self, index: int | slice) -> Point | Metrics:
+        return Metrics(self._points[index]) if isinstance(index, slice) else self._points[index]
+
+    def __len__(self) -> int:
+        return len(self._points)
+
+    def __repr__(self) -> str:
+        last = ", ".join(f"{name}={value:g}" for name, value in self.last.items())
+        return f"Metrics({len(self)} points; last: {last})" if self else "Metrics(0 points)"
+
+    @property
+    def names(self) -> list[str]:
+        """Every metric, in the order of its first value."""
+        return list(self.last)
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The newest value of every metric."""
+        return {name: value for point in self._points for name, value in point.values.items()}
+
+    def series(self, name: str) -> list[tuple[float | None, float]]:
+        """The steps and values of one metric; empty where there is none of that name."""
+        return [(point.step, point.values[name]) for point in self._points if name in point.values]
+
+    def frame(self) -> pandas.DataFrame:
+        """One row per point: attempt, rank, at, step, then a column per metric. Needs pandas."""
+        import pandas  # heavy, and only here
+
+        facts = ["attempt", "rank", "at", "step"]
+        rows = [{key: getattr(point, key) for key in facts} | dict(point.values) for point in self._points]
+        return pandas.DataFrame(rows, columns=facts + [name for name in self.names if name not in facts])

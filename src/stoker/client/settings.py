@@ -1,0 +1,57 @@
+"""What the client knows of its surroundings: the one file of client and command line that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.model.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Read once, then passed along. `environ` is where secrets named by a job are looked up."""
+
+    home: Home
+    server: str  # the URL of a server elsewhere; empty: this computer's own
+    token: str
+    person: str
+    python: str  # the interpreter of a run whose job names none
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def local(self) -> bool:
+        """The server is this computer's own, so that it can reach the folders a job is submitted from."""
+        return not self.server
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from variables; None means those of this process."""
+    given = os.environ if environ is None else environ
+    home = given.get("STOKER_HOME", "").strip()
+    return Settings(
+        home=Home(Path(home).expanduser().absolute() if home else _user_folder(given) / ".stoker"),
+        server=given.get("STOKER_SERVER", "").strip().rstrip("/"),
+        token=given.get("STOKER_TOKEN", "").strip(),
+        person=given.get("USER") or given.get("LOGNAME") or given.get("USERNAME") or "",
+        python=_python(given),
+        environ=dict(given),
+    )
+
+
+def _user_folder(environ: Mapping[str, str]) -> Path:
+    named = environ.get("HOME") or environ.get("USERPROFILE")
+    return Path(named).absolute() if named else Path.home()
+
+
+def _python(environ: Mapping[str, str]) -> str:
+    """The active environment's interpreter: Stoker itself may well be installed outside of it, as a tool."""
+    for variable in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        prefix = environ.get(variable, "").strip()
+        for place in ("bin/python", "Scripts/python.exe", "python.exe"):
+            if prefix and (Path(prefix) / place).is_file():
+                return str(Path(prefix).absolute() / place)
+    return sys.executable
