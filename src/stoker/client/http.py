@@ -1,0 +1,185 @@
+"""One line to an HTTP/1.1 server, over a plain socket.
+
+The standard `http.client` does the same, but importing it brings `email` and `ssl` along: 19 ms before a command has
+done anything. Here `ssl` is imported when a URL asks for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO
+from urllib.parse import urlsplit
+
+_LINE = 65536  # the longest header line that is believed
+_HEADERS = 200
+_CHUNK = 1 << 16
+
+
+class Refused(Exception):
+    """Nobody listens there: nothing was sent."""
+
+
+class Broken(Exception):
+    """The line was cut, or what came back is not HTTP. The request may have been carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`body` must be read to its end before the line takes another request."""
+
+    status: int
+    headers: Mapping[str, str]  # names in lower case
+    body: Iterator[bytes]
+
+
+class Line:
+    """Takes one request after another, from one thread at a time."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        parts = urlsplit(url)
+        try:
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(f"`{url}` is not a http:// or https:// URL")
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            # Text would be sent through the `idna` codec, whose tables are slow to import.
+            host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
+            self._socket = socket.create_connection((host, port), timeout_s)  # type: ignore[arg-type]  # bytes do
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if parts.scheme == "https":
+                self._socket = _secured(self._socket, parts.hostname)
+        except (OSError, ValueError) as error:
+            raise Refused(_words(error)) from error
+        self._host = parts.netloc.rpartition("@")[2]
+        self._prefix = parts.path.rstrip("/")
+        self._reader: BinaryIO = self._socket.makefile("rb")
+        self.reusable = True
+
+    def close(self) -> None:
+        self.reusable = False
+        with suppress(OSError):
+            self._reader.close()
+            self._socket.close()
+
+    def stale(self) -> bool:
+        """The server has hung up meanwhile: between requests it has nothing to say."""
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, ValueError):  # TLS cannot peek; its first use will tell
+            return False
+        except OSError:
+            return True
+        return True
+
+    def request(
+        self,
+        method: str,
+        target: str,
+        headers: Mapping[str, str],
+        body: bytes | Iterable[bytes] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Answer:
+        """Raises Broken. `timeout_s` is the longest silence; None waits for ever."""
+        try:
+            self._socket.settimeout(timeout_s)
+            self._send(method, target, headers, body)
+            status, answered = self._head()
+            while 100 <= status < 200:
+                status, answered = self._head()
+        except (OSError, ValueError) as error:
+            self.close()
+            raise Broken(_words(error)) from error
+        if answered.get("connection", "").lower() == "close":
+            self.reusable = False
+        return Answer(status, answered, self._body(status, answered))
+
+    def _send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None) -> None:
+        sized = body is None or isinstance(body, bytes)
+        given = {"Host": self._host, **headers}
+        if not sized:
+            given["Transfer-Encoding"] = "chunked"
+        elif body or method == "POST":
+            given["Content-Length"] = str(len(body) if isinstance(body, bytes) else 0)
+        head = f"{method} {self._prefix}{target} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in given.items())
+        start = head.encode("latin-1") + b"\r\n"
+        if body is None or isinstance(body, bytes):
+            self._socket.sendall(start + (body or b""))
+            return
+        self._socket.sendall(start)
+        # A server that refuses an upload answers and hangs up midway: the answer says more than the hang-up.
+        with suppress(BrokenPipeError, ConnectionResetError):
+            for chunk in body:
+                if chunk:
+                    self._socket.sendall(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+            self._socket.sendall(b"0\r\n\r\n")
+
+    def _head(self) -> tuple[int, dict[str, str]]:
+        words = self._line().split(None, 2)
+        if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+            raise ValueError("what answered does not speak HTTP")
+        headers: dict[str, str] = {}
+        for _ in range(_HEADERS):
+            line = self._line()
+            if not line:
+                return int(words[1]), headers
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        raise ValueError("the answer has too many headers")
+
+    def _line(self) -> str:
+        line = self._reader.readline(_LINE)
+        if not line.endswith(b"\n"):
+            raise ValueError("the server hung up" if len(line) < _LINE else "the answer has a line without end")
+        return line.decode("latin-1").rstrip("\r\n")
+
+    def _body(self, status: int, headers: Mapping[str, str]) -> Iterator[bytes]:
+        try:
+            if status in (204, 304):
+                return
+            if "chunked" in headers.get("transfer-encoding", "").lower():
+                yield from self._chunks()
+            elif "content-length" in headers:
+                yield from self._sized(int(headers["content-length"]))
+            else:
+                self.reusable = False
+                while piece := self._read1(_CHUNK):
+                    yield piece
+        except (OSError, ValueError) as error:
+            self.close()
+            raise Broken(_words(error)) from error
+
+    def _chunks(self) -> Iterator[bytes]:
+        while size := int(self._line().partition(";")[0], 16):
+            yield from self._sized(size)
+            self._line()
+        while self._line():  # trailers
+            pass
+
+    def _sized(self, size: int) -> Iterator[bytes]:
+        while size > 0:
+            piece = self._read1(min(size, _CHUNK))
+            if not piece:
+                raise ValueError("the server hung up")
+            size -= len(piece)
+            yield piece
+
+    def _read1(self, size: int) -> bytes:
+        """What is there already, or what comes first: a follower must see a line when it is written."""
+        piece: bytes = self._reader.read1(size)  # type: ignore[attr-defined]  # a BufferedReader; typed as BinaryIO
+        return piece
+
+
+def _secured(plain: socket.socket, host: str) -> socket.socket:
+    import ssl  # only where a URL asks for it: 18 ms
+
+    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).lower()
