@@ -1,5 +1,38 @@
-"""Stoker keeps a training burning: it runs your script anywhere, watches it, and brings the model back."""
+"""Stoker keeps a training burning: it runs your script anywhere, watches it, and brings the model back.
+
+Names are loaded when they are first used, so that a training script that only calls `stoker.log` pays for nothing else.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stoker.checkpoint.log import log, should_stop
+    from stoker.client.client import Client
+    from stoker.client.handle import Run
+    from stoker.client.sdk import run
+    from stoker.model.job import DataInput, Environment, Job, Spot
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Client": "stoker.client.client",
+    "DataInput": "stoker.model.job",
+    "Environment": "stoker.model.job",
+    "Job": "stoker.model.job",
+    "Run": "stoker.client.handle",
+    "Spot": "stoker.model.job",
+    "log": "stoker.checkpoint.log",
+    "run": "stoker.client.sdk",
+    "should_stop": "stoker.checkpoint.log",
+}
+
+__all__ = ["Client", "DataInput", "Environment", "Job", "Run", "Spot", "log", "run", "should_stop"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module `stoker` has no attribute `{name}`")

@@ -21,8 +21,8 @@ Plain = Any  # what YAML and JSON give: None, bool, int, float, str, list, dict
 class Kind(Protocol):
     """`read` takes a plain value or one it has already read; it raises Problems, and never anything else."""
 
-    expected: str
-
+    @property
+    def expected(self) -> str: ...
     def read(self, value: Plain, path: str) -> Any: ...
     def schema(self) -> dict[str, Any]: ...
 

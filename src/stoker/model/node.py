@@ -38,7 +38,7 @@ class Offer:
     size: str
     place: str
     usd_per_hour: Decimal
-    free: int | None = None  # how many can be had now; None: unknown
+    slots: int | None = None  # how many nodes of it may be up at once; None: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,11 +75,23 @@ class Run:
     output_files: int = 0
     output_bytes: int = 0
     landed: str = ""  # where the outputs are, once they are there
+    land_problem: str = ""  # why they could not be brought there
     version: int = 0  # grows with every saved change
 
     @property
     def experiment(self) -> str:
         return self.job.name
+
+    @property
+    def landing(self) -> bool:
+        """The run has ended, and its outputs are still to be brought to their folder."""
+        done = self.landed or self.land_problem
+        return self.state.ended and bool(self.land_in and self.output_files and not done)
+
+    @property
+    def open(self) -> bool:
+        """There is still something to do for it."""
+        return not self.state.ended or self.landing
 
     @property
     def attempt(self) -> Attempt | None:

@@ -63,8 +63,8 @@ def _read(of: Any, value: Any) -> Any:
         return {key: _read(get_args(of)[1], item) for key, item in value.items()}
     if isinstance(of, type) and hasattr(of, "read"):  # it knows its own plain form, as Job does
         return of.read(value)
-    if is_dataclass(of):
-        hints = _hints(of)  # type: ignore[arg-type]  # is_dataclass also admits instances; `of` is a type here
+    if isinstance(of, type) and is_dataclass(of):
+        hints = _hints(of)
         return of(**{one.name: _read(hints[one.name], value[one.name]) for one in fields(of) if one.name in value})
     if of is datetime:
         return datetime.fromisoformat(value)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
+from importlib.metadata import entry_points
 from typing import ClassVar, Protocol
 
+from stoker.model.home import Home
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 
 
@@ -28,3 +31,16 @@ class Provider(Protocol):
         ...
 
     def price_now(self, offer: Offer) -> Decimal: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a provider is made from. `slots` limits nodes that share this computer; None: one per core."""
+
+    home: Home
+    slots: int | None = None
+
+
+def load(setup: Setup) -> dict[str, Provider]:
+    """Every installed provider, by the name of its entry point."""
+    return {entry.name: entry.load()(setup) for entry in entry_points(group="stoker.providers")}

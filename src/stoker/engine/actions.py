@@ -1,0 +1,39 @@
+"""What the engine can ask for. Each action is keyed by run and attempt and may be carried out again without harm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.model.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class StartNode:
+    """Write the newest attempt's orders, then ask the provider for its node."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class TellAgent:
+    """Write the run's wish where the newest attempt's agent reads it."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
+class StopNode:
+    """Release everything under this key, whatever it is still doing."""
+
+    provider: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Bring the run's outputs to the folder it was submitted from."""
+
+    run: Run
+
+
+Action = StartNode | TellAgent | StopNode | Land

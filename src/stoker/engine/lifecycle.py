@@ -1,0 +1,148 @@
+"""The life of a run: from what is known and what was seen to what is true now and what to do about it.
+
+Every rule is driven by the state of things, not by having seen it change: whatever was saved but not done before a
+crash is asked for again when the same facts are looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
+from stoker.engine.decision import Decision
+from stoker.engine.sighting import Sighting
+from stoker.model.node import NodeState
+from stoker.model.orders import Wish
+from stoker.model.report import Outcome, Report
+from stoker.model.run import Attempt, AttemptState, Run, RunState
+
+SILENT_S = 120.0  # an agent that says nothing for this long is taken for lost, even if its machine is up
+STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
+MOST_LOST = 5  # a run whose nodes keep vanishing is a run that cannot be had
+
+
+def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
+    """The next facts of one run. Called again and again; without news it changes nothing."""
+    if run.state.ended:
+        return Decision(run, (Land(run),) if run.landing else ())
+    if run.state is RunState.QUEUED:
+        return _waiting(run, seen, now)
+    if seen.report and seen.report.outcome:
+        return _conclude(run, seen.report, seen.report.outcome, now)
+    return _under_way(run, seen, now)
+
+
+def begin(run: Run, now: datetime) -> Decision:
+    """A queued run gets a node: called once placement has found room for it."""
+    number = len(run.attempts) + 1
+    attempt = Attempt(number, f"{run.id}-{number}", AttemptState.ASKED, now)
+    started = replace(run, state=RunState.STARTING, reason="", attempts=(*run.attempts, attempt))
+    return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", f"attempt {number} asked for a node")
+
+
+def _waiting(run: Run, seen: Sighting, now: datetime) -> Decision:
+    if run.wish is Wish.CANCEL:
+        return _end(run, RunState.CANCELLED, now, "cancelled before it started", 130)
+    stops = tuple(StopNode(run.job.on, key) for key in seen.leftovers)
+    return Decision(run, stops)
+
+
+def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
+    attempt = _newest(run)
+    if seen.report:
+        run = replace(run, output_files=seen.report.output_files, output_bytes=seen.report.output_bytes)
+    if seen.trouble:
+        return _lost(run, f"the node could not be started: {seen.trouble}", now)
+    if seen.node and seen.node.state is NodeState.GONE:
+        return _lost(run, seen.node.reason or "its node went away", now)
+    if seen.silent_s > SILENT_S:
+        return _lost(run, f"its node has said nothing for {SILENT_S:.0f} s", now)
+    if run.wish is Wish.CANCEL:
+        told = Decision(run, (TellAgent(run),))
+        return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told
+    if seen.node is None:
+        return Decision(run, (StartNode(run),))
+    return _progress(run, seen.report, now) if seen.report else Decision(run)
+
+
+def _progress(run: Run, report: Report, now: datetime) -> Decision:
+    attempt = _newest(run)
+    if attempt.started_at or not report.started_at:
+        return Decision(run)
+    run = replace(run, started_at=run.started_at or report.started_at)
+    running = replace(attempt, state=AttemptState.RUNNING, started_at=report.started_at)
+    after = _with_newest(replace(run, state=RunState.RUNNING), running)
+    return Decision(after).noting(now, "running", f"attempt {attempt.number} is running")
+
+
+def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decision:
+    ended = replace(
+        _newest(run),
+        state=AttemptState.ENDED,
+        started_at=report.started_at,
+        ended_at=report.ended_at or now,
+        outcome=outcome,
+        exit_code=report.exit_code,
+        message=report.message,
+        hint=report.hint,
+    )
+    run = _with_newest(run, ended)
+    run = replace(
+        run,
+        started_at=run.started_at or report.started_at,
+        metrics=report.metrics,
+        output_files=report.output_files,
+        output_bytes=report.output_bytes,
+    )
+    match outcome:
+        case Outcome.SUCCEEDED | Outcome.TARGET_REACHED:
+            return _end(run, RunState.SUCCEEDED, now, report.message, 0)
+        case Outcome.CANCELLED if run.wish is Wish.CANCEL:
+            return _end(run, RunState.CANCELLED, now, report.message or "cancelled", 130)
+        case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
+            return _again_or_end(run, report.message or "its node was shut down", now)
+        case Outcome.FAILED if _failures(run) <= run.job.retries and run.wish is Wish.GO_ON:
+            left = run.job.retries - _failures(run) + 1
+            text = f"attempt {ended.number} failed ({report.message}); trying again, {left} of {run.job.retries} left"
+            return Decision(replace(run, state=RunState.QUEUED, reason="waits to try again")).noting(now, "retry", text)
+        case _:
+            return _end(replace(run, hint=report.hint), RunState.FAILED, now, report.message, report.exit_code or 125)
+
+
+def _lost(run: Run, why: str, now: datetime) -> Decision:
+    lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why)
+    return _again_or_end(_with_newest(run, lost), why, now)
+
+
+def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
+    """After an attempt that ended through no fault of the script."""
+    if run.wish is Wish.CANCEL:
+        return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+    number = _newest(run).number
+    if _losses(run) >= MOST_LOST:
+        return _end(run, RunState.FAILED, now, f"{why}; {MOST_LOST} attempts were lost like this", 125)
+    again = Decision(replace(run, state=RunState.QUEUED, reason="waits for a new node"))
+    return again.noting(now, "lost", f"attempt {number} was lost: {why}; starting another")
+
+
+def _end(run: Run, state: RunState, now: datetime, reason: str, exit_code: int) -> Decision:
+    ended = replace(run, state=state, reason=reason, ended_at=now, exit_code=exit_code)
+    text = f"{state}: {reason}" if reason else str(state)
+    return Decision(ended, (Land(ended),) if ended.landing else ()).noting(now, str(state), text)
+
+
+def _newest(run: Run) -> Attempt:
+    return run.attempts[-1]
+
+
+def _with_newest(run: Run, attempt: Attempt) -> Run:
+    return replace(run, attempts=(*run.attempts[:-1], attempt))
+
+
+def _failures(run: Run) -> int:
+    return sum(attempt.outcome is Outcome.FAILED for attempt in run.attempts)
+
+
+def _losses(run: Run) -> int:
+    return sum(attempt.state is AttemptState.LOST or attempt.outcome is Outcome.CANCELLED for attempt in run.attempts)

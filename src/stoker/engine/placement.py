@@ -1,0 +1,55 @@
+"""Which queued runs start now: by priority, then by age, as far as there is room."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from itertools import takewhile
+
+from stoker.model.job import Priority
+from stoker.model.run import AttemptState, Run, RunState
+
+_RANK = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+MOST_DELAY_S = 60.0
+
+
+def queue(runs: Collection[Run]) -> list[Run]:
+    """The runs that wait, first to start first. Run ids sort by the time of submission."""
+    waiting = (run for run in runs if run.state is RunState.QUEUED)
+    return sorted(waiting, key=lambda run: (_RANK[run.job.priority], run.id))
+
+
+def place(
+    runs: Collection[Run], slots: Mapping[str, int | None], now: datetime, *, held: Collection[str] = ()
+) -> list[Run]:
+    """`slots` is how many nodes each provider may have up at once; None: no limit known. `held` are ids of runs whose
+    earlier nodes are still there: a second attempt beside the first could write twice. A run that does not fit holds
+    back those behind it on the same provider, so that wide runs are not starved by narrow ones."""
+    under_way = (run for run in runs if run.state in (RunState.STARTING, RunState.RUNNING))
+    busy = Counter(dict.fromkeys(slots, 0))
+    for run in under_way:
+        busy[run.job.on] += run.job.nodes
+    chosen: list[Run] = []
+    full: set[str] = set()
+    for run in queue(runs):
+        on, most = run.job.on, slots.get(run.job.on, 0)
+        if on in full or run.id in held or not _ready(run, now):
+            continue
+        if most is not None and busy[on] + run.job.nodes > most:
+            full.add(on)
+            continue
+        busy[on] += run.job.nodes
+        chosen.append(run)
+    return chosen
+
+
+def _ready(run: Run, now: datetime) -> bool:
+    """After a second lost node in a row, each try waits longer: a broken machine is not hammered."""
+    lost = len(list(takewhile(lambda attempt: attempt.state is AttemptState.LOST, reversed(run.attempts))))
+    newest = run.attempt
+    if lost < 2 or newest is None or newest.ended_at is None:
+        return True
+    waited_s = (now - newest.ended_at).total_seconds()
+    # A negative wait means that the clock was set back: better to start early than to wait for it to catch up.
+    return not 0 <= waited_s < min(2.0 ** (lost - 2), MOST_DELAY_S)

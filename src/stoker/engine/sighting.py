@@ -1,0 +1,20 @@
+"""What was seen of a run: the input of every decision about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.model.node import NodeSight
+from stoker.model.report import Report
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """`node` and `report` are the newest attempt's. None means: looked, and there is none."""
+
+    node: NodeSight | None = None
+    report: Report | None = None
+    leftovers: tuple[str, ...] = ()  # keys of earlier attempts whose nodes are still there
+    silent_s: float = 0.0  # since the report last changed, by the server's own steady clock
+    wished_s: float = 0.0  # since the server first told this attempt's agent to stop, likewise
+    trouble: str = ""  # why the provider could not start the node, in words

@@ -1,0 +1,29 @@
+"""Nodes that nobody claims: what to release so that nothing is left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from stoker.engine.actions import StopNode
+from stoker.model.node import NodeSight, NodeState
+from stoker.model.run import Run, RunState
+
+GRACE_S = 20.0  # an agent that has given its last report still tidies up
+
+
+def claimed(runs: Collection[Run]) -> set[str]:
+    """Keys of nodes that a run still needs."""
+    busy = (RunState.STARTING, RunState.RUNNING)
+    return {run.attempt.key for run in runs if run.attempt and run.state in busy}
+
+
+def sweep(
+    provider: str, sights: Collection[NodeSight], needed: Collection[str], unclaimed_s: Mapping[str, float]
+) -> list[StopNode]:
+    """`unclaimed_s` is how long each node has been seen without a claim, by the server's own steady clock."""
+    unneeded = (sight for sight in sights if sight.key not in needed)
+    return [
+        StopNode(provider, sight.key)
+        for sight in unneeded
+        if sight.state is NodeState.GONE or unclaimed_s.get(sight.key, 0.0) > GRACE_S
+    ]

@@ -1,0 +1,128 @@
+"""Nodes on this computer: each is a folder, a lock and an agent process that outlives the server."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import ClassVar
+
+from stoker.agent.pack import pack
+from stoker.errors import ProviderFailed
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
+from stoker.providers import Setup
+
+_END_S = 30.0  # to kill whatever a lost agent left behind
+
+
+class LocalProvider:
+    features: ClassVar[Features] = Features(most_nodes=1, shares_files=True, look_every_s=0.03)
+
+    def __init__(self, setup: Setup) -> None:
+        self._home = setup.home
+        self._slots = setup.slots or os.cpu_count() or 1
+        self._children: list[subprocess.Popen[bytes]] = []
+        # Looking tests a lock by taking it for a moment; a start in that moment would think the node is up.
+        self._mutex = threading.Lock()
+        self._agent: Path | None = None
+
+    def offers(self, need: Need) -> list[Offer]:
+        if need.nodes > 1:
+            return []
+        return [Offer("local", f"{os.cpu_count()} cores", "this computer", Decimal(0), self._slots)]
+
+    def start(self, request: NodeRequest) -> None:
+        folder = self._home.nodes / request.key
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            with self._mutex:
+                self._spawn(folder, request)
+        except OSError as error:
+            raise ProviderFailed(f"could not start an agent in {folder}: {error.strerror}") from error
+
+    def look(self) -> list[NodeSight]:
+        self._children = [child for child in self._children if child.poll() is None]
+        try:
+            folders = list(self._home.nodes.iterdir())
+        except FileNotFoundError:
+            return []
+        with self._mutex:
+            return [self._sight(folder) for folder in folders]
+
+    def stop(self, key: str) -> None:
+        folder = self._home.nodes / key
+        if not folder.is_dir():
+            return
+        if (folder / "work").exists() or self._sight(folder).state is NodeState.UP:
+            self._end(folder, key)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def price_now(self, offer: Offer) -> Decimal:
+        return offer.usd_per_hour
+
+    def _spawn(self, folder: Path, request: NodeRequest) -> None:
+        """The lock is taken here and inherited by the agent, so that there is no moment without an owner."""
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return
+        try:
+            with (folder / "agent.log").open("ab") as log:
+                child = subprocess.Popen(
+                    [*self._agent_command("run"), *self._arguments(folder, request), "--lock-fd", str(lock)],
+                    pass_fds=(lock,),
+                    start_new_session=True,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=folder,
+                    # The mark lets `agent end` find the agent itself as well as everything it started.
+                    env={**os.environ, **request.secrets, "STOKER_NODE_KEY": request.key},
+                )
+            self._children.append(child)
+        finally:
+            os.close(lock)
+
+    def _arguments(self, folder: Path, request: NodeRequest) -> list[str]:
+        environments = str(self._home.environments)
+        arguments = ["--store", request.store, "--orders", request.orders, "--folder", str(folder)]
+        return [*arguments, "--environments", environments, *(["--uv", uv] if (uv := _uv()) else [])]
+
+    def _agent_command(self, verb: str) -> list[str]:
+        if self._agent is None or not self._agent.exists():
+            self._agent = pack(self._home.agents)
+        return [sys.executable, "-I", "-S", str(self._agent), verb]
+
+    def _sight(self, folder: Path) -> NodeSight:
+        """The kernel releases the lock when the agent dies, however it dies."""
+        try:
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return NodeSight(folder.name, NodeState.GONE, "its agent never started")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return NodeSight(folder.name, NodeState.UP)
+        finally:
+            os.close(lock)
+        return NodeSight(folder.name, NodeState.GONE, "its agent died")
+
+    def _end(self, folder: Path, key: str) -> None:
+        command = [*self._agent_command("end"), "--folder", str(folder), "--key", key]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def _uv() -> str | None:
+    """The uv that came with Stoker, before any other."""
+    beside = Path(sys.executable).with_name("uv")
+    return str(beside) if beside.exists() else shutil.which("uv")

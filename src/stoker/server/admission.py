@@ -1,0 +1,51 @@
+"""What can be known to be impossible before a run is taken in: every problem names its field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stoker.errors import JobInvalid, Problem
+from stoker.model.fields import nearest
+from stoker.model.job import Job
+from stoker.model.node import Need, Offer
+from stoker.providers import Provider
+
+
+def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
+    """The offer the job would take. Raises JobInvalid with everything that stands in its way."""
+    provider = providers.get(job.on)
+    if provider is None:
+        expected = "a provider or cluster: " + ", ".join(f"`{name}`" for name in providers)
+        raise JobInvalid([Problem("on", f"`{job.on}`", expected, nearest(job.on, providers))])
+    problems = [*_node_problems(job, provider), *_data_problems(job, provider)]
+    if problems:
+        raise JobInvalid(problems)
+    offers = provider.offers(Need(nodes=job.nodes, spot=job.spot is not None))
+    if not offers:
+        raise JobInvalid([Problem("on", f"`{job.on}`", "a provider that has what the job needs")])
+    return min(offers, key=lambda offer: offer.usd_per_hour)
+
+
+def _node_problems(job: Job, provider: Provider) -> list[Problem]:
+    problems: list[Problem] = []
+    most = provider.features.most_nodes
+    if most is not None and job.nodes > most:
+        problems.append(Problem("nodes", f"`{job.nodes}`", f"at most {most} on `{job.on}`"))
+    if not provider.features.containers:
+        for field in ("image", "dockerfile"):
+            if value := getattr(job.environment, field):
+                expected = f"`requirements` or `python`: `{job.on}` runs no containers"
+                problems.append(Problem(f"environment.{field}", f"`{value}`", expected))
+    return problems
+
+
+def _data_problems(job: Job, provider: Provider) -> list[Problem]:
+    problems: list[Problem] = []
+    for name, given in job.data.items():
+        if given.dataset:
+            problems.append(Problem(f"data.{name}.dataset", f"`{given.dataset}`", "a dataset; none is registered yet"))
+        elif given.path and "://" in given.path:
+            problems.append(Problem(f"data.{name}", f"`{given.path}`", "a path on this computer"))
+        elif not provider.features.shares_files:
+            problems.append(Problem(f"data.{name}", f"`{given.path}`", f"something that `{job.on}` can reach"))
+    return problems

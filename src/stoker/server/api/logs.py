@@ -1,0 +1,114 @@
+"""Logs: every byte a rank wrote, from any offset, live if wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+
+from stoker.errors import Missing
+from stoker.model import layout
+from stoker.model.run import Attempt, AttemptState, Run
+from stoker.server.api.shape import answer, service_of
+from stoker.server.outside import call
+from stoker.server.service import Service
+from stoker.stores import Store
+
+router = APIRouter(tags=["logs"])
+
+PIECE_BYTES = 1 << 20
+EAGER_S, LAZY_S = 0.01, 0.1  # between looks at a log that just grew, and at one that has been quiet
+
+
+@router.get("/runs/{name}/logs")
+async def available(request: Request, name: str) -> Response:
+    """Which logs there are, and how long they are by now."""
+    service = service_of(request)
+    run = await service.ledger.find(name)
+    return answer({"logs": await call(_list, service.store, run)})
+
+
+@router.get("/runs/{name}/logs/{attempt}/{rank}")
+async def read(
+    request: Request, name: str, attempt: int, rank: int, offset: int = 0, follow: bool = False, since: float = 0.0
+) -> Response:
+    """Raw bytes from `offset`, or from the first that is not older than `since` (unix seconds). With `follow` the
+    answer ends when the attempt has ended and all of its log was sent; one that ends otherwise was cut off."""
+    service = service_of(request)
+    run = await service.ledger.find(name)
+    if since:
+        offset = max(offset, await call(_offset_at, service.store, run.id, attempt, rank, since))
+    pieces = _follow(service, run, attempt, rank, offset) if follow else _read(service, run.id, attempt, rank, offset)
+    return StreamingResponse(pieces, media_type="application/octet-stream", headers={"Stoker-Offset": str(offset)})
+
+
+async def _read(service: Service, run_id: str, attempt: int, rank: int, offset: int) -> AsyncIterator[bytes]:
+    while piece := await call(_piece, service.store, layout.log(run_id, attempt, rank), offset):
+        offset += len(piece)
+        yield piece
+
+
+async def _follow(service: Service, run: Run, number: int, rank: int, offset: int) -> AsyncIterator[bytes]:
+    pause_s = EAGER_S
+    while True:
+        # Asked before reading: what an attempt that is over has written is all there.
+        over = _over(run, number)
+        async for piece in _read(service, run.id, number, rank, offset):
+            offset += len(piece)
+            pause_s = EAGER_S
+            yield piece
+        if over:
+            return
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * 1.2, LAZY_S)
+        run = await service.ledger.find(run.name)
+
+
+def _over(run: Run, number: int) -> bool:
+    """Nothing more will be written to the logs of this attempt."""
+    attempt = _attempt(run, number)
+    if attempt is None:
+        return run.state.ended
+    return attempt.state in (AttemptState.ENDED, AttemptState.LOST)
+
+
+def _attempt(run: Run, number: int) -> Attempt | None:
+    return next((attempt for attempt in run.attempts if attempt.number == number), None)
+
+
+def _piece(store: Store, key: str, offset: int) -> bytes:
+    try:
+        return store.get(key, offset, PIECE_BYTES)
+    except Missing:
+        return b""
+
+
+def _list(store: Store, run: Run) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for attempt in run.attempts:
+        top = layout.attempt(run.id, attempt.number) + "logs"
+        logs = {int(one.key.rsplit("/", 1)[-1][:-4]): one for one in store.list(top) if one.key.endswith(".log")}
+        for rank in sorted(logs):
+            row = {"attempt": attempt.number, "rank": rank, "bytes": logs[rank].size_bytes}
+            found.append({**row, "complete": _over(run, attempt.number)})
+    return found
+
+
+def _offset_at(store: Store, run_id: str, attempt: int, rank: int, since: float) -> int:
+    """The last noted offset that is not newer than `since`; a little too much is better than a line too few."""
+    try:
+        lines = store.get(layout.log_times(run_id, attempt, rank)).splitlines()
+    except Missing:
+        return 0
+    offset = 0
+    for line in lines:
+        if not line.endswith(b"]"):
+            break
+        at, seconds = json.loads(line)
+        if seconds >= since:
+            return int(at)
+        offset = int(at)
+    return offset

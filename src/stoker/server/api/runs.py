@@ -1,0 +1,158 @@
+"""Runs: submit, list, show, wait for, cancel, remove."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+
+from fastapi import APIRouter, Query, Request, Response
+
+from stoker.engine.decision import Decision
+from stoker.engine.placement import queue
+from stoker.errors import BadInput, Conflict, Missing, NotFound
+from stoker.model import layout, wire
+from stoker.model.job import Job
+from stoker.model.orders import Wish
+from stoker.model.run import Event, Run, RunState
+from stoker.model.submission import Submission
+from stoker.server.admission import admit
+from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.outside import call
+from stoker.server.service import Service
+
+router = APIRouter(tags=["runs"])
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    job: Job
+
+
+@router.post("/plan", openapi_extra=takes(PlanRequest))
+async def plan(request: Request) -> Response:
+    """What a submission of this job would do. Spends and changes nothing."""
+    service = service_of(request)
+    job = (await body(request, PlanRequest)).job
+    offer = admit(job, service.providers)
+    under_way = [run for run in service.ledger.open if run.job.on == job.on]
+    busy = sum(run.job.nodes for run in under_way if run.state in (RunState.STARTING, RunState.RUNNING))
+    waiting = len(queue(under_way))
+    free = None if offer.slots is None else max(offer.slots - busy, 0)
+    return answer({"offer": offer, "free": free, "queued_ahead": waiting})
+
+
+@router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run))
+async def submit(request: Request) -> Response:
+    service = service_of(request)
+    submission = await body(request, Submission)
+    admit(submission.job, service.providers)
+    if submission.name and not _NAME.fullmatch(submission.name):
+        raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
+    await _check_snapshot(service, submission.snapshot)
+    now = service.clock.now()
+    run = _new_run(submission, Run.__dataclass_fields__.keys() & Submission.__dataclass_fields__.keys(), service)
+    service.vault.keep(run.id, submission.secrets)
+    added = await service.ledger.add(run, submission.key, [Event(now, "submitted", _submitted_text(submission))])
+    if added.id != run.id:
+        service.vault.forget(run.id)
+    service.reconciler.wake()
+    return answer(added)
+
+
+@router.get("/runs")
+async def page(
+    request: Request,
+    limit: int = Query(20, ge=1, le=1000),
+    before: str = "",
+    experiment: str = "",
+    state: str = "",
+) -> Response:
+    """Newest first. `packages` are left out: they are long, and a list does not show them."""
+    if state and state != "active" and state not in set(RunState):
+        raise BadInput(f"there is no state `{state}`", hint="active, " + ", ".join(RunState))
+    runs = await call(service_of(request).database.page, limit, before, experiment, state)
+    more = runs[-1].id if len(runs) == limit else None
+    return answer({"runs": [replace(run, packages={}) for run in runs], "next": more})
+
+
+@router.get("/runs/{name}", responses=gives(Run))
+async def show(request: Request, name: str, newer_than: int = -1, wait_s: float = Query(0.0, ge=0, le=60)) -> Response:
+    ledger = service_of(request).ledger
+    return answer(await ledger.wait(name, newer_than, wait_s) if wait_s else await ledger.find(name))
+
+
+@router.get("/runs/{name}/events")
+async def events(request: Request, name: str) -> Response:
+    """The server's and the agents' events as one timeline."""
+    service = service_of(request)
+    run = await service.ledger.find(name)
+    found = await call(service.database.events, run.id)
+    for attempt in run.attempts:
+        found += await call(_agent_events, service, run, attempt.number)
+    return answer({"events": sorted(found, key=lambda event: event.at)})
+
+
+@router.post("/runs/{name}/cancel", responses=gives(Run))
+async def cancel(request: Request, name: str) -> Response:
+    service = service_of(request)
+    now = service.clock.now()
+
+    def wish(run: Run) -> Decision:
+        if run.state.ended:
+            raise Conflict(f"`{name}` has ended: {run.state}", hint=f"see it with `stoker show {name}`")
+        if run.wish is Wish.CANCEL:
+            return Decision(run)
+        return Decision(replace(run, wish=Wish.CANCEL)).noting(now, "cancel-asked", "somebody asked to cancel it")
+
+    run = await service.ledger.change(name, wish)
+    service.reconciler.wake()
+    return answer(run)
+
+
+@router.delete("/runs/{name}")
+async def remove(request: Request, name: str) -> Response:
+    """An ended run, its bytes, and whatever code only it used."""
+    service = service_of(request)
+    run = await service.ledger.find(name)
+    if not run.state.ended:
+        raise Conflict(f"`{name}` is {run.state}", hint=f"cancel it first: `stoker cancel {name}`")
+    await call(_remove_bytes, service, run)
+    await service.ledger.remove(run)
+    await call(lambda: service.shelf.tidy(service.database.snapshots_in_use()))
+    return answer({"removed": name})
+
+
+async def _check_snapshot(service: Service, id: str) -> None:
+    try:
+        await call(service.store.get, layout.snapshot(id), 0, 1)
+    except Missing:
+        raise NotFound(f"the store has no snapshot `{id}`", hint="submit again") from None
+
+
+def _new_run(submission: Submission, shared: set[str], service: Service) -> Run:
+    """A run has everything of its submission but the secrets, the key and the wish for a name."""
+    given = {name: getattr(submission, name) for name in shared}
+    now = service.clock.now()
+    # Ids sort by the time of submission, and need no one to hand out numbers.
+    id = f"{int(now.timestamp() * 1000):012x}{os.urandom(4).hex()}"
+    return Run(id=id, number=0, submitted_at=now, **given)
+
+
+def _submitted_text(submission: Submission) -> str:
+    by = f" by {submission.person}" if submission.person else ""
+    return f"submitted{by}" + (f" as a rerun of {submission.rerun_of}" if submission.rerun_of else "")
+
+
+def _agent_events(service: Service, run: Run, number: int) -> list[Event]:
+    try:
+        lines = service.store.get(layout.events(run.id, number)).splitlines()
+    except Missing:
+        return []
+    return [wire.load(Event, line) for line in lines if line.endswith(b"}")]
+
+
+def _remove_bytes(service: Service, run: Run) -> None:
+    for stored in list(service.store.list(layout.run(run.id).rstrip("/"))):
+        service.store.delete(stored.key)

@@ -1,0 +1,201 @@
+"""What should happen, in SQL: runs with their facts, and their timelines. Every write is one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.exc import DatabaseError
+
+from stoker.errors import Conflict, DatabaseUnusable
+from stoker.model import wire
+from stoker.model.run import Event, Run, RunState
+from stoker.server.migrations import migrate
+
+_META = MetaData()
+_RUNS = Table(
+    "runs",
+    _META,
+    Column("id", String, primary_key=True),
+    Column("name", String),
+    Column("experiment", String),
+    Column("number", Integer),
+    Column("state", String),
+    Column("is_open", Boolean),
+    Column("submission", String),
+    Column("facts", Text),
+)
+_EVENTS = Table(
+    "events",
+    _META,
+    Column("run_id", String, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("at", String),
+    Column("kind", String),
+    Column("text", Text),
+)
+
+Change = tuple[Run, Sequence[Event]]
+
+
+class Database:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, path: Path) -> Database:
+        """Raises DatabaseUnusable when the file is damaged or was written by a newer Stoker."""
+        engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30, "check_same_thread": False})
+        event.listen(engine, "connect", _set_up_sqlite)
+        try:
+            with engine.begin() as connection:
+                _check_sqlite(connection)
+                migrate(connection)
+        except DatabaseError as error:
+            engine.dispose()
+            raise DatabaseUnusable(f"the database {path} is damaged: {error.orig}") from error
+        return cls(engine)
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def add(self, run: Run, submission: str, events: Iterable[Event]) -> Run:
+        """A new run gets its number, and a name where it has none. The same submission again gives the same run."""
+        with self._engine.begin() as connection:
+            known = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.submission == submission)).scalar()
+            if known:
+                return _run(known)
+            run = _numbered(connection, run)
+            connection.execute(insert(_RUNS).values(_row(run), submission=submission))
+            _add_events(connection, run, events)
+        return run
+
+    def save(self, changes: Iterable[Change]) -> None:
+        with self._engine.begin() as connection:
+            for run, events in changes:
+                connection.execute(update(_RUNS).where(_RUNS.c.id == run.id).values(_row(run)))
+                _add_events(connection, run, events)
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Runs read back from the store into an empty database."""
+        rows = [_row(run) for run in runs]
+        with self._engine.begin() as connection:
+            if rows:
+                connection.execute(insert(_RUNS), rows)
+
+    def remove(self, run_id: str) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id == run_id))
+            connection.execute(delete(_RUNS).where(_RUNS.c.id == run_id))
+
+    def find(self, name: str) -> Run | None:
+        with self._engine.connect() as connection:
+            facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.name == name)).scalar()
+        return _run(facts) if facts else None
+
+    def open_runs(self) -> list[Run]:
+        query = select(_RUNS.c.facts).where(_RUNS.c.is_open).order_by(_RUNS.c.id)
+        with self._engine.connect() as connection:
+            return [_run(facts) for facts in connection.execute(query).scalars()]
+
+    def names(self) -> list[str]:
+        """All names, newest run first: for finding the one that was meant."""
+        with self._engine.connect() as connection:
+            return list(connection.execute(select(_RUNS.c.name).order_by(_RUNS.c.id.desc()).limit(5000)).scalars())
+
+    def page(self, limit: int, before: str, experiment: str, state: str) -> list[Run]:
+        """Newest first. `state` may be `active`: not ended."""
+        query = select(_RUNS.c.facts).order_by(_RUNS.c.id.desc()).limit(limit)
+        if before:
+            query = query.where(_RUNS.c.id < before)
+        if experiment:
+            query = query.where(_RUNS.c.experiment == experiment)
+        if state:
+            states = [one for one in RunState if not one.ended] if state == "active" else [state]
+            query = query.where(_RUNS.c.state.in_([str(one) for one in states]))
+        with self._engine.connect() as connection:
+            return [_run(facts) for facts in connection.execute(query).scalars()]
+
+    def snapshots_in_use(self) -> set[str]:
+        with self._engine.connect() as connection:
+            return {json.loads(facts)["snapshot"] for facts in connection.execute(select(_RUNS.c.facts)).scalars()}
+
+    def events(self, run_id: str) -> list[Event]:
+        query = select(_EVENTS).where(_EVENTS.c.run_id == run_id).order_by(_EVENTS.c.seq)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [Event(datetime.fromisoformat(row["at"]), row["kind"], row["text"]) for row in rows]
+
+
+def _numbered(connection: Connection, run: Run) -> Run:
+    newest = select(func.max(_RUNS.c.number)).where(_RUNS.c.experiment == run.experiment)
+    number = (connection.execute(newest).scalar() or 0) + 1
+    taken = select(_RUNS.c.id)
+    if run.name:
+        if connection.execute(taken.where(_RUNS.c.name == run.name)).scalar():
+            raise Conflict(f"a run is already called `{run.name}`", hint=f"see it with `stoker show {run.name}`")
+        return replace(run, number=number)
+    while connection.execute(taken.where(_RUNS.c.name == f"{run.experiment}-{number}")).scalar():
+        number += 1  # somebody gave this name to a run by hand
+    return replace(run, number=number, name=f"{run.experiment}-{number}")
+
+
+def _row(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "experiment": run.experiment,
+        "number": run.number,
+        "state": str(run.state),
+        "is_open": run.open,
+        "facts": wire.dump(run).decode(),
+    }
+
+
+def _run(facts: str) -> Run:
+    return wire.load(Run, facts.encode())
+
+
+def _add_events(connection: Connection, run: Run, events: Iterable[Event]) -> None:
+    rows = [{"at": one.at.isoformat(), "kind": one.kind, "text": one.text} for one in events]
+    if not rows:
+        return
+    last = select(func.max(_EVENTS.c.seq)).where(_EVENTS.c.run_id == run.id)
+    first = (connection.execute(last).scalar() or 0) + 1
+    connection.execute(insert(_EVENTS), [row | {"run_id": run.id, "seq": first + i} for i, row in enumerate(rows)])
+
+
+def _set_up_sqlite(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last moments, never the file
+    cursor.close()
+
+
+def _check_sqlite(connection: Connection) -> None:
+    found = connection.execute(text("PRAGMA quick_check(1)")).scalar()
+    if found != "ok":
+        raise DatabaseUnusable(f"the database is damaged: {found}")

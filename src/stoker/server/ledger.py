@@ -1,0 +1,107 @@
+"""The runs as the server knows them: open ones in memory, all in the database, each change saved before it is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from stoker.engine.decision import Decision
+from stoker.errors import NotFound, StoreFailed
+from stoker.model import layout, wire
+from stoker.model.fields import nearest
+from stoker.model.run import Event, Run
+from stoker.server.database import Database
+from stoker.server.outside import call
+from stoker.stores import Store
+
+log = logging.getLogger(__name__)
+
+
+class Ledger:
+    """Whoever reads facts in order to change them holds `lock` from the reading to the saving."""
+
+    def __init__(self, database: Database, store: Store) -> None:
+        self._database = database
+        self._store = store
+        self._open: dict[str, Run] = {}
+        self._changed = asyncio.Condition()
+        self.lock = asyncio.Lock()
+
+    async def load(self) -> None:
+        self._open = {run.id: run for run in await call(self._database.open_runs)}
+
+    @property
+    def open(self) -> list[Run]:
+        """Runs for which there is still something to do, oldest first."""
+        return list(self._open.values())
+
+    async def add(self, run: Run, submission: str, events: Iterable[Event]) -> Run:
+        async with self.lock:
+            added = await call(self._database.add, run, submission, list(events))
+            if added.id == run.id:  # otherwise the submission was known, and its run may be over
+                self._open[added.id] = added
+        await self._record([added])
+        return added
+
+    async def save(self, decisions: Iterable[Decision]) -> list[Run]:
+        """Saves what changed in one transaction. The caller holds `lock`."""
+        changed = [replace(one, run=replace(one.run, version=one.run.version + 1)) for one in decisions]
+        if not changed:
+            return []
+        await call(self._database.save, [(one.run, one.events) for one in changed])
+        for one in changed:
+            if one.run.open:
+                self._open[one.run.id] = one.run
+            else:
+                self._open.pop(one.run.id, None)
+        runs = [one.run for one in changed]
+        await self._record(runs)
+        async with self._changed:
+            self._changed.notify_all()
+        return runs
+
+    async def change(self, name: str, how: Callable[[Run], Decision]) -> Run:
+        """Reads, decides and saves one run in one go."""
+        async with self.lock:
+            run = await self.find(name)
+            decision = how(run)
+            if decision.run == run:
+                return run
+            return (await self.save([decision]))[0]
+
+    async def find(self, name: str) -> Run:
+        for run in self._open.values():
+            if run.name == name:
+                return run
+        found = await call(self._database.find, name)
+        if found is None:
+            near = nearest(name, await call(self._database.names))
+            hint = f"did you mean `{near}`? see all with `stoker ps -a`" if near else "see all with `stoker ps -a`"
+            raise NotFound(f"there is no run called `{name}`", hint=hint)
+        return found
+
+    async def wait(self, name: str, newer_than: int, timeout_s: float) -> Run:
+        """The run once its version is greater, or as it is when the time is up."""
+        run = await self.find(name)
+        try:
+            async with asyncio.timeout(timeout_s), self._changed:
+                while run.version <= newer_than:
+                    await self._changed.wait()
+                    run = await self.find(name)
+        except TimeoutError:
+            pass
+        return run
+
+    async def remove(self, run: Run) -> None:
+        async with self.lock:
+            await call(self._database.remove, run.id)
+
+    async def _record(self, runs: Iterable[Run]) -> None:
+        """The store gets a copy that the database can be rebuilt from. Losing one write of it loses nothing yet."""
+        for run in runs:
+            try:
+                await call(self._store.put, layout.record(run.id), wire.dump(run))
+            except StoreFailed as error:
+                log.warning("could not keep a copy of %s in the store: %s", run.name, error.message)

@@ -1,0 +1,50 @@
+"""The database's schema as a list of steps. A step, once released, never changes; the next change is a new one."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, text
+
+from stoker.errors import DatabaseUnusable
+
+_STEPS: list[list[str]] = [
+    [
+        """CREATE TABLE runs (
+            id VARCHAR(40) PRIMARY KEY,
+            name VARCHAR(80) NOT NULL UNIQUE,
+            experiment VARCHAR(60) NOT NULL,
+            number INTEGER NOT NULL,
+            state VARCHAR(20) NOT NULL,
+            is_open BOOLEAN NOT NULL,
+            submission VARCHAR(64) UNIQUE,
+            facts TEXT NOT NULL
+        )""",
+        "CREATE INDEX runs_by_experiment ON runs (experiment, number)",
+        "CREATE INDEX runs_by_state ON runs (state, id)",
+        "CREATE INDEX runs_open ON runs (is_open)",
+        """CREATE TABLE events (
+            run_id VARCHAR(40) NOT NULL,
+            seq INTEGER NOT NULL,
+            at VARCHAR(40) NOT NULL,
+            kind VARCHAR(40) NOT NULL,
+            text TEXT NOT NULL,
+            PRIMARY KEY (run_id, seq)
+        )""",
+    ],
+]
+NEWEST = len(_STEPS)
+
+
+def migrate(connection: Connection) -> int:
+    """Brings the schema up to date inside the caller's transaction and returns how many steps that took."""
+    connection.execute(text("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL)"))
+    at = connection.execute(text("SELECT MAX(version) FROM schema_version")).scalar() or 0
+    if at > NEWEST:
+        raise DatabaseUnusable(
+            f"the database has schema {at}, and this Stoker knows up to {NEWEST}",
+            hint="use the newer Stoker that wrote it: pip install --upgrade stoker",
+        )
+    for version in range(at, NEWEST):
+        for statement in _STEPS[version]:
+            connection.execute(text(statement))
+        connection.execute(text("INSERT INTO schema_version (version) VALUES (:version)"), {"version": version + 1})
+    return NEWEST - at

@@ -1,0 +1,28 @@
+"""How the async server calls plain code that may block: in a thread, with a time-out and a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from stoker.errors import StokerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = ThreadPoolExecutor(max_workers=24, thread_name_prefix="outside")
+TIMEOUT_S = 60.0
+
+
+async def call(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The call's result. After the time-out the caller goes on; the thread ends when the call does."""
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(_THREADS, partial(function, *args, **kwargs))
+    try:
+        return await asyncio.wait_for(asyncio.shield(future), TIMEOUT_S)
+    except TimeoutError:
+        name = getattr(function, "__qualname__", str(function))
+        raise StokerError(f"{name} has not answered for {TIMEOUT_S:.0f} s") from None

@@ -1,0 +1,123 @@
+"""Carries out what the engine asked for. Everything here may be repeated, and may fail without the server failing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stoker.engine.actions import Action, Land, StartNode, StopNode, TellAgent
+from stoker.engine.decision import Decision
+from stoker.errors import StokerError
+from stoker.model import layout, wire
+from stoker.model.node import NodeRequest
+from stoker.model.orders import Orders, Wishes
+from stoker.model.run import Attempt, Event, Run
+from stoker.providers import Provider
+from stoker.server.clock import Clock
+from stoker.server.landing import land
+from stoker.server.ledger import Ledger
+from stoker.server.outside import call
+from stoker.server.vault import Vault
+from stoker.stores import Store
+
+log = logging.getLogger(__name__)
+
+
+class Performer:
+    def __init__(
+        self, providers: Mapping[str, Provider], store: Store, ledger: Ledger, vault: Vault, clock: Clock
+    ) -> None:
+        self._providers = providers
+        self._store = store
+        self._ledger = ledger
+        self._vault = vault
+        self._clock = clock
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
+        self.trouble: dict[str, str] = {}  # node key to why it could not be started
+
+    async def perform(self, action: Action) -> None:
+        """Quick actions are done on return; long ones go on in the background, once at a time."""
+        match action:
+            case StartNode(run):
+                await self._start(run, _attempt(run))
+            case TellAgent(run):
+                await self._tell(run, _attempt(run))
+            case StopNode(provider, key):
+                self._background(f"stop {key}", self._stop(provider, key))
+            case Land(run):
+                self._background(f"land {run.id}", self._land(run))
+
+    async def _start(self, run: Run, attempt: Attempt) -> None:
+        orders = _orders(run, attempt)
+        key = layout.orders(run.id, attempt.number)
+        try:
+            await call(self._store.put, key, wire.dump(orders))
+            request = NodeRequest(attempt.key, key, self._store.url, secrets=self._vault.values(run.id))
+            await call(self._providers[run.job.on].start, request)
+        except StokerError as error:
+            log.warning("starting %s: %s", attempt.key, error.message)
+            self.trouble[attempt.key] = error.message
+
+    async def _tell(self, run: Run, attempt: Attempt) -> None:
+        if attempt.key in self.told:
+            return
+        wishes = Wishes(run.wish, "cancelled")
+        await call(self._store.put, layout.wishes(run.id, attempt.number), wire.dump(wishes))
+        self.told[attempt.key] = self._clock.steady()
+
+    async def _stop(self, provider: str, key: str) -> None:
+        await call(self._providers[provider].stop, key)
+        self.told.pop(key, None)
+        self.trouble.pop(key, None)
+
+    async def _land(self, run: Run) -> None:
+        """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
+        try:
+            folder = await asyncio.to_thread(land, self._store, run, Path(run.land_in))
+            await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder))
+        except (StokerError, OSError) as error:
+            problem = error.message if isinstance(error, StokerError) else f"{error.strerror}: {error.filename}"
+            event = Event(self._clock.now(), "landing-failed", f"outputs did not get to {run.land_in}: {problem}")
+            await self._ledger.change(
+                run.name, lambda seen: Decision(replace(seen, land_problem=problem), (), (event,))
+            )
+
+    def forget_secrets(self, run: Run) -> None:
+        self._vault.forget(run.id)
+
+    def _background(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        if name in self._under_way:
+            work.close()
+            return
+        task = asyncio.create_task(work, name=name)
+        self._under_way[name] = task
+        task.add_done_callback(lambda done: self._finished(name, done))
+
+    def _finished(self, name: str, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(name, None)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("%s: %s", name, error, exc_info=None if isinstance(error, StokerError) else error)
+
+
+def _attempt(run: Run) -> Attempt:
+    return run.attempts[-1]
+
+
+def _orders(run: Run, attempt: Attempt) -> Orders:
+    return Orders(
+        run_id=run.id,
+        run_name=run.name,
+        attempt=attempt.number,
+        node=0,
+        key=attempt.key,
+        job=run.job,
+        snapshot=run.snapshot,
+        python=run.python,
+        data=run.data,
+        nodes=run.job.nodes,
+    )

@@ -1,0 +1,141 @@
+"""Keeps it true: look, let the engine decide, save, then act; again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+
+from stoker.engine.actions import Action
+from stoker.engine.decision import Decision
+from stoker.engine.lifecycle import advance, begin
+from stoker.engine.placement import place
+from stoker.engine.sighting import Sighting
+from stoker.engine.sweeping import claimed, sweep
+from stoker.errors import Missing, StokerError
+from stoker.model import layout, wire
+from stoker.model.node import Need, NodeSight
+from stoker.model.report import Report
+from stoker.model.run import Run
+from stoker.providers import Provider
+from stoker.server.clock import Clock
+from stoker.server.ledger import Ledger
+from stoker.server.outside import call
+from stoker.server.performer import Performer
+from stoker.stores import Store
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 5.0  # between rounds when no run needs a node
+TROUBLE_S = 1.0  # after a round that failed
+
+Sights = Mapping[str, list[NodeSight]]  # by provider
+
+
+class Reconciler:
+    def __init__(
+        self, ledger: Ledger, store: Store, providers: Mapping[str, Provider], performer: Performer, clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._store = store
+        self._providers = providers
+        self._performer = performer
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._reports: dict[str, tuple[bytes, Report, float]] = {}  # by node key: raw, read, when it last changed
+        self._unclaimed: dict[str, float] = {}  # by node key: since when
+
+    def wake(self) -> None:
+        """Something changed: do not wait for the next round."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        while True:
+            try:
+                wait_s = await self.round()
+            except Exception as error:
+                log.warning("a round failed: %s", error, exc_info=None if isinstance(error, StokerError) else error)
+                wait_s = TROUBLE_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), wait_s)
+            self._woken.clear()
+
+    async def round(self) -> float:
+        """One look, decide, save, act. Returns how long to wait for the next."""
+        sights = {name: await call(provider.look) for name, provider in self._providers.items()}
+        await call(self._read_reports, self._ledger.open)
+        slots = {name: _slots(provider) for name, provider in self._providers.items()}
+        async with self._ledger.lock:
+            runs = self._ledger.open
+            decisions = self._decide(runs, sights, slots)
+            changed = [one for one, run in zip(decisions, runs, strict=True) if one.run != run]
+            saved = await self._ledger.save(changed)
+        for run in saved:
+            if run.state.ended:
+                self._performer.forget_secrets(run)
+        actions = [action for one in decisions for action in one.actions]
+        for action in [*actions, *self._sweep(sights)]:
+            await self._performer.perform(action)
+        needs_node = claimed(self._ledger.open)
+        return min(p.features.look_every_s for p in self._providers.values()) if needs_node else IDLE_S
+
+    def _decide(self, runs: list[Run], sights: Sights, slots: Mapping[str, int | None]) -> list[Decision]:
+        """One decision per run, in order."""
+        now = self._clock.now()
+        seen = {run.id: self._sighting(run, sights.get(run.job.on, [])) for run in runs}
+        decisions = {run.id: advance(run, seen[run.id], now) for run in runs}
+        held = {run_id for run_id, sighting in seen.items() if sighting.leftovers}
+        for run in place([one.run for one in decisions.values()], slots, now, held=held):
+            before = decisions[run.id]
+            begun = begin(run, now)
+            decisions[run.id] = Decision(begun.run, (*before.actions, *begun.actions), (*before.events, *begun.events))
+        return [decisions[run.id] for run in runs]
+
+    def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
+        attempt = run.attempt
+        if attempt is None:
+            return Sighting()
+        mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-")}
+        waiting = attempt.key not in claimed([run])
+        current = None if waiting else mine.pop(attempt.key, None)
+        _, report, since = self._reports.get(attempt.key, (b"", None, None))
+        told = self._performer.told.get(attempt.key)
+        steady = self._clock.steady()
+        return Sighting(
+            node=current,
+            report=report,
+            leftovers=tuple(mine),
+            silent_s=steady - since if since else 0.0,
+            wished_s=steady - told if told else 0.0,
+            trouble=self._performer.trouble.get(attempt.key, ""),
+        )
+
+    def _read_reports(self, runs: list[Run]) -> None:
+        """In a thread. A report that has not changed is not parsed again."""
+        needed = claimed(runs)
+        for key in self._reports.keys() - needed:
+            del self._reports[key]
+        for run in runs:
+            attempt = run.attempt
+            if not attempt or attempt.key not in needed:
+                continue
+            try:
+                raw = self._store.get(layout.report(run.id, attempt.number))
+            except Missing:
+                continue
+            if raw != self._reports.get(attempt.key, (b"",))[0]:
+                self._reports[attempt.key] = (raw, wire.load(Report, raw), self._clock.steady())
+
+    def _sweep(self, sights: Sights) -> list[Action]:
+        needed = claimed(self._ledger.open)
+        steady = self._clock.steady()
+        seen = {sight.key for some in sights.values() for sight in some}
+        self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
+        ages = {key: steady - since for key, since in self._unclaimed.items()}
+        return [stop for name, some in sights.items() for stop in sweep(name, some, needed, ages)]
+
+
+def _slots(provider: Provider) -> int | None:
+    offers = provider.offers(Need())
+    return offers[0].slots if offers else 0

@@ -1,0 +1,38 @@
+"""How this server is set up: the one file of the server that reads the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.errors import BadInput
+from stoker.model.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    home: Home
+    port: int = 0  # 0: any free one
+    slots: int | None = None  # nodes on this computer at once; None: one per core
+    idle_exit_s: float = 7200.0  # a server with nothing to do and nobody asking ends; the next command starts one
+
+
+def from_environment(environ: Mapping[str, str]) -> Settings:
+    root = Path(environ.get("STOKER_HOME") or "~/.stoker").expanduser().absolute()
+    slots = _whole(environ, "STOKER_SLOTS", 0)
+    return Settings(
+        home=Home(root),
+        port=_whole(environ, "STOKER_PORT", 0),
+        slots=slots or None,
+        idle_exit_s=float(_whole(environ, "STOKER_IDLE_EXIT", 7200)),
+    )
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal():
+        raise BadInput(f"{name} is `{text}`, expected a whole number")
+    return int(text)

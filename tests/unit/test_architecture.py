@@ -1,0 +1,130 @@
+"""The drawing, checked: arrows point down, the light packages stay light, and plug-ins are named nowhere else."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "stoker"
+
+# What each package may import from Stoker, besides itself and `errors`.
+ARROWS = {
+    "model": set(),
+    "engine": {"model"},
+    "stores": {"model"},
+    "providers": {"model", "agent"},  # `agent` only to pack it
+    "agent": {"model", "stores"},
+    "checkpoint": set(),
+    "client": {"model", "stores"},
+    "cli": {"model", "client"},
+    "server": {"model", "engine", "providers", "stores"},
+    "testing": {"model", "engine", "providers", "stores", "server"},
+}
+STANDARD_LIBRARY_ONLY = {"model", "engine", "agent", "checkpoint"}
+
+
+def modules() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> list[str]:
+    """Absolute names of everything the module imports, also inside functions."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute here"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return found
+
+
+def third_party(names: list[str]) -> set[str]:
+    return {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"stoker"}
+
+
+def test_every_package_is_in_the_drawing() -> None:
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert packages == set(ARROWS)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_arrows_point_down(path: Path) -> None:
+    here = room(path)
+    if here in ("__init__", "errors"):
+        return
+    inside = {name.split(".")[1] for name in imports(path) if name.startswith("stoker.")}
+    allowed = ARROWS[here] | {here, "errors", "__version__"}
+    assert inside <= allowed, f"{here} imports {inside - allowed}"
+
+
+@pytest.mark.parametrize("package", sorted(STANDARD_LIBRARY_ONLY))
+def test_light_packages_import_only_the_standard_library(package: str) -> None:
+    for path in (SOURCE / package).rglob("*.py"):
+        assert not third_party(imports(path)), path
+
+
+def test_everything_an_agent_carries_is_standard_library_only() -> None:
+    """Follows the agent's imports through `stores` and `model`, down to the last file."""
+    seen: set[Path] = set()
+    waiting = list((SOURCE / "agent").rglob("*.py"))
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        names = imports(path)
+        assert not third_party(names), path
+        waiting += [found for name in names if (found := module_file(name))]
+    assert SOURCE / "stores" / "folder.py" in seen
+
+
+def module_file(name: str) -> Path | None:
+    parts = name.split(".")[1:] if name.startswith("stoker.") else []
+    for end in range(len(parts), 0, -1):
+        path = SOURCE.joinpath(*parts[:end])
+        if path.with_suffix(".py").is_file():
+            return path.with_suffix(".py")
+        if (path / "__init__.py").is_file():
+            return path / "__init__.py"
+    return None
+
+
+def test_no_plug_in_is_named_outside_its_own_file() -> None:
+    plugins = {path.stem for path in (SOURCE / "providers").glob("*.py")} - {"__init__"}
+    for path in modules():
+        if room(path) == "providers":
+            continue
+        named = {name for name in imports(path) if name.startswith("stoker.providers.")}
+        assert not {name.split(".")[2] for name in named} & plugins, path
+
+
+def test_names_say_something() -> None:
+    empty = {"utils", "helpers", "common", "core", "base", "manager", "misc"}
+    assert not [path for path in modules() if path.stem in empty]
+
+
+def test_every_package_opens_with_one_sentence() -> None:
+    for path in SOURCE.rglob("__init__.py"):
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def test_each_program_reads_the_environment_in_one_file() -> None:
+    readers = {
+        path.relative_to(SOURCE).as_posix()
+        for path in modules()
+        if any(
+            isinstance(node, ast.Attribute) and node.attr == "environ" and isinstance(node.value, ast.Name)
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        )
+    }
+    per_program: dict[str, list[str]] = {}
+    for reader in readers:
+        program = {"cli": "client"}.get(reader.split("/")[0], reader.split("/")[0])
+        per_program.setdefault(program, []).append(reader)
+    assert all(len(files) == 1 for files in per_program.values()), per_program
