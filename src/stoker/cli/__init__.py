@@ -1,1 +1,132 @@
 """How people ask: one file per command. Nothing slow may be imported here at the top."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from stoker import __version__
+from stoker.cli.command import Group
+
+# Each command is the object `command` of the module of its name, loaded when it is called. The lines stand here so
+# that `stoker --help` loads none of them.
+COMMANDS: dict[str, dict[str, str]] = {
+    "Start": {
+        "init": "Write a first job file for this folder.",
+        "plan": "Show what `stoker run` would do, and do nothing.",
+        "run": "Run a job and show its output.",
+        "rerun": "Run an earlier run once more, with the same code and software.",
+    },
+    "Watch": {
+        "ps": "List runs: those under way first.",
+        "show": "Show everything about a run.",
+        "logs": "Show what a run has printed.",
+        "diff": "Show what differs between two runs.",
+    },
+    "Act": {
+        "fetch": "Bring the outputs of a run here.",
+        "cancel": "End runs early.",
+        "rm": "Remove ended runs and what is stored of them.",
+    },
+    "Set up": {
+        "doctor": "Check that this computer is ready to run jobs.",
+        "server": "Start, stop or look at this computer's server.",
+        "schema": "Print the JSON Schema of the job file, for editors.",
+        "completion": "Print the script that completes commands in a shell.",
+    },
+}
+
+
+class PipeClosed(Exception):
+    """Whoever read our output has gone, as `head` does."""
+
+
+class Commands(Group):
+    """The commands of the table, loaded one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        command: click.Command = import_module(f"stoker.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        widest = max(len(name) for section in COMMANDS.values() for name in section)
+        for title, section in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), line) for name, line in section.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        lines = {name: line for section in COMMANDS.values() for name, line in section.items()}
+        items = [CompletionItem(name, help=line) for name, line in lines.items() if name.startswith(incomplete)]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # click would end the program here, and call it a failure
+            raise PipeClosed from error
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="stoker", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Stoker runs your training script unchanged, watches it, and brings the model back.
+
+    In a folder with a training script: `stoker init`, then `stoker run`.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """The program. Ends the process with the command's exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # both are text streams here
+    given = list(sys.argv[1:] if args is None else args)
+    code = answer(given)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_stdout()
+    sys.exit(code)
+
+
+def answer(args: Sequence[str]) -> int:
+    """Runs one command line; every failure has been told of when it returns."""
+    json = "--json" in args
+    try:
+        return int(cli.main(list(args), prog_name="stoker", standalone_mode=False) or 0)
+    except Exception as error:
+        return _failed(error, json=json)
+
+
+def _failed(error: Exception, *, json: bool) -> int:
+    from stoker.cli import failure  # a command that works has no use for it
+    from stoker.errors import StokerError
+
+    match error:
+        case StokerError():
+            return failure.report(error, json=json)
+        case click.ClickException():
+            return failure.report(failure.from_click(error), json=json)
+        case click.Abort():
+            return failure.INTERRUPTED
+        case PipeClosed():
+            _drop_stdout()
+            return failure.PIPE_CLOSED
+        case _:
+            return failure.report_bug(error, json=json)
+
+
+def _drop_stdout() -> None:
+    """Python flushes stdout once more at its end, and would complain there."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,97 @@
+"""What all commands have in common: examples in their help, `--json`, and how a run or a job file is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import click
+from click.shell_completion import CompletionItem
+
+Example = tuple[str, str]  # a command line, and what it does
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+NEWEST = "last"  # what the client takes for the newest run of all
+_COMPLETION_S = 0.5  # a shell that waits for names any longer feels broken
+
+
+class Command(click.Command):
+    def __init__(self, *args: Any, examples: Sequence[Example] = (), **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.examples = tuple(examples)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write_dl(self.examples, col_max=44)
+        super().format_epilog(ctx, formatter)
+
+
+class Group(click.Group):
+    """Its commands are given by name; a wrong one is answered with the nearest."""
+
+    command_class = Command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            self.unknown(ctx, args[0])
+        return super().resolve_command(ctx, args)
+
+    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
+        from stoker.cli.failure import unknown_command  # `stoker --help` has no use for it
+
+        raise unknown_command(name, self.list_commands(ctx), ctx.command_path)
+
+
+def json_option() -> Decorator:
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON on stdout, errors too.")
+
+
+def run_argument() -> Decorator:
+    """One run; the newest where none is named."""
+    return click.argument(
+        "name", metavar="[RUN]", required=False, default=NEWEST, shell_complete=run_names, type=click.STRING
+    )
+
+
+def run_arguments(required: bool = True) -> Decorator:
+    return click.argument("names", metavar="RUN...", nargs=-1, required=required, shell_complete=run_names)
+
+
+def job_options() -> Decorator:
+    """A job file and what the command line changes in it."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = click.option("--name", default="", help="Call the run this instead of `<job name>-<n>`.")(function)
+        function = click.option("--on", default="", metavar="WHERE", help="Run it there: short for --set on=WHERE.")(
+            function
+        )
+        function = click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated."
+        )(function)
+        return click.argument("file", default="stoker.yaml", type=click.Path())(function)
+
+    return decorate
+
+
+def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For the shell: quick, silent, and never starting a server."""
+    import threading
+
+    found: list[CompletionItem] = []
+
+    def look() -> None:
+        from stoker.client.client import Client
+
+        try:
+            runs = Client.connect(start=False).runs(limit=100)
+        except Exception:  # a completion has nobody to complain to
+            return
+        found.extend(CompletionItem(run.name, help=str(run.state)) for run in runs if run.name.startswith(incomplete))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(_COMPLETION_S)
+    return list(found)

@@ -1,0 +1,85 @@
+"""How a run ended, in a line or two, and as an exit code."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stoker.cli import words
+from stoker.model.run import Run, RunState
+
+CANCELLED = 130
+OWN_TROUBLE = 125  # clear of the script's own exit codes, as with `docker run`
+
+
+def exit_code(run: Run) -> int:
+    """The script's, where it is the script that ended."""
+    match run.state:
+        case RunState.SUCCEEDED:
+            return 0
+        case RunState.CANCELLED:
+            return CANCELLED
+        case _:
+            return run.exit_code or OWN_TROUBLE
+
+
+def lines(run: Run, here: Path) -> list[str]:
+    """What to print when a run that was watched has ended. `here` is where paths are seen from."""
+    text = [_first(run) + _outputs(run, here)]
+    if run.land_problem:
+        text.append(f"its outputs could not be brought back: {run.land_problem}")
+        text.append(f"hint: `stoker fetch {run.name}` tries again")
+    elif run.hint:
+        text.append(f"hint: {run.hint}")
+    else:
+        text.append(f"next: {next_command(run)}")
+    return text
+
+
+def next_command(run: Run) -> str:
+    if run.state is RunState.CANCELLED:
+        return f"stoker rerun {run.name}"
+    return f"stoker show {run.name} --plot" if run.metrics else f"stoker show {run.name}"
+
+
+def took_s(run: Run) -> float | None:
+    """From the script's start to the end."""
+    if run.started_at is None or run.ended_at is None:
+        return None
+    return (run.ended_at - run.started_at).total_seconds()
+
+
+def seen_from(path: str, here: Path) -> str:
+    """A path as short as it can be said."""
+    try:
+        short = os.path.relpath(path, here)
+    except ValueError:  # another drive
+        return path
+    return path if short.startswith("..") else short
+
+
+def _first(run: Run) -> str:
+    seconds = took_s(run)
+    time = words.duration(seconds) if seconds is not None else ""
+    match run.state:
+        case RunState.SUCCEEDED:
+            reason = f", {run.reason}" if run.reason else ""
+            return f"{run.name} succeeded{f' in {time}' if time else ''}{reason} (exit code 0)"
+        case RunState.CANCELLED:
+            return f"{run.name} was cancelled{f' after {time}' if time else ''}"
+        case _:
+            reason = f": {run.reason}" if run.reason else ""
+            return f"{run.name} failed{f' after {time}' if time else ''}{reason} (exit code {_code(run)})"
+
+
+def _code(run: Run) -> str:
+    code = exit_code(run)
+    signal = words.signal_name(code)
+    return f"{code}, {signal}" if signal else str(code)
+
+
+def _outputs(run: Run, here: Path) -> str:
+    if not run.output_files:
+        return ""
+    amount = f"{words.count(run.output_files, 'file')}, {words.size(run.output_bytes)}"
+    return f"; outputs in {seen_from(run.landed, here)} ({amount})" if run.landed else f"; outputs: {amount}"

@@ -1,0 +1,96 @@
+"""What happens to a run, from several sources at once, as one stream: its facts, and what each rank prints."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from stoker.client.handle import Run
+from stoker.errors import NotFound
+from stoker.model.run import Run as Facts
+
+_LANDING_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One rank's log in one attempt."""
+
+    attempt: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    facts: Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    source: Source
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Everything the source had has been printed."""
+
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """A source cannot go on."""
+
+    error: Exception
+
+
+Happening = Changed | Printed | Finished | Broke
+
+
+class Feed:
+    """Sources run in threads of their own that end with the process; whoever reads the feed does so in one thread, so
+    that a Ctrl-C always finds it waiting here. A slow reader slows the sources down instead of filling memory."""
+
+    def __init__(self) -> None:
+        self._happenings: queue.Queue[Happening] = queue.Queue(maxsize=64)
+
+    def follow(self, source: Iterator[Happening]) -> None:
+        threading.Thread(target=self._pump, args=(source,), daemon=True).start()
+
+    def next(self, timeout_s: float) -> Happening | None:
+        """None where nothing happened in this time."""
+        try:
+            return self._happenings.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+    def _pump(self, source: Iterator[Happening]) -> None:
+        try:
+            for happening in source:
+                self._happenings.put(happening)
+        except Exception as error:  # told in the reader's thread, where it can be handled
+            self._happenings.put(Broke(error))
+
+
+def changes(run: Run) -> Iterator[Happening]:
+    """The facts until the run has ended and its outputs have landed."""
+    for facts in run.changes():
+        yield Changed(facts)
+    while run.refresh().facts.landing:
+        time.sleep(_LANDING_LOOK_S)
+    yield Changed(run.facts)
+
+
+def printed(run: Run, source: Source, *, follow: bool, since: datetime | None = None, offset: int = 0) -> Iterator[Happening]:
+    """A log that was never written is an empty one: its attempt ended before the script could start."""
+    try:
+        for data in run.logs(source.rank, source.attempt, follow=follow, since=since, offset=offset):
+            yield Printed(source, data)
+    except NotFound:
+        pass
+    yield Finished(source)

@@ -1,0 +1,107 @@
+"""Where the output of a run goes: text as its script wrote it, or lines of JSON."""
+
+from __future__ import annotations
+
+import codecs
+import sys
+from typing import Any, Protocol
+
+from stoker.cli.feed import Source
+from stoker.cli.logview import View, view_for
+from stoker.cli.terminal import is_terminal, paint_data, say, show_json, write
+from stoker.model.run import Run as Facts
+
+_RANK_STYLES = ("busy", "good", "warn", "strong")
+
+
+class Printer(Protocol):
+    def text(self, source: Source, data: bytes) -> None: ...
+    def finish(self, source: Source) -> None:
+        """Nothing more comes from there."""
+        ...
+
+    def event(self, name: str, facts: Facts, **more: Any) -> None:
+        """Something a program wants to know."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Something only a person wants to know."""
+        ...
+
+
+class TextPrinter:
+    """With `exact`, a single rank that is not looked at on a terminal keeps every byte."""
+
+    def __init__(self, *, live: bool, exact: bool = False, raw: bool = False) -> None:
+        self._live = live
+        self._exact = exact
+        self._raw = raw
+        self._terminal = is_terminal(sys.stdout)
+        self._views: dict[Source, View] = {}
+        self._unfinished: Source | None = None  # whose text ended within a line
+        self.ranks = 1
+
+    def text(self, source: Source, data: bytes) -> None:
+        self._put(source, self._view(source).feed(data))
+
+    def finish(self, source: Source) -> None:
+        self._put(source, self._view(source).finish())
+        self._views.pop(source, None)
+
+    def event(self, name: str, facts: Facts, **more: Any) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        if self._unfinished and self._terminal:
+            write(b"\n")
+            self._unfinished = None
+        say(text)
+
+    def _put(self, source: Source, text: bytes) -> None:
+        if not text:
+            return
+        if self.ranks > 1 and self._unfinished not in (None, source):
+            text = b"\n" + text
+        write(text)
+        self._unfinished = None if text.endswith(b"\n") else source
+
+    def _view(self, source: Source) -> View:
+        if source not in self._views:
+            raw = self._raw or (self._exact and not self._terminal and self.ranks == 1)
+            prefix = self._prefix(source.rank) if self.ranks > 1 else b""
+            self._views[source] = view_for(raw=raw, terminal=self._terminal, live=self._live, prefix=prefix)
+        return self._views[source]
+
+    def _prefix(self, rank: int) -> bytes:
+        label = f"[{rank:>{len(str(self.ranks - 1))}}]"
+        return f"{paint_data(label, _RANK_STYLES[rank % len(_RANK_STYLES)])} ".encode()
+
+
+class JsonPrinter:
+    """One object per line, each with its `event`."""
+
+    def __init__(self) -> None:
+        self._decoders: dict[Source, codecs.IncrementalDecoder] = {}
+        self.ranks = 1
+
+    def text(self, source: Source, data: bytes) -> None:
+        self._log(source, self._decoder(source).decode(data))
+
+    def finish(self, source: Source) -> None:
+        self._log(source, self._decoder(source).decode(b"", final=True))
+        self._decoders.pop(source, None)
+
+    def event(self, name: str, facts: Facts, **more: Any) -> None:
+        show_json({"event": name, **more, "run": facts})
+
+    def note(self, text: str) -> None:
+        pass
+
+    def _log(self, source: Source, text: str) -> None:
+        if text:
+            show_json({"event": "log", "rank": source.rank, "attempt": source.attempt, "text": text})
+
+    def _decoder(self, source: Source) -> codecs.IncrementalDecoder:
+        if source not in self._decoders:
+            self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
+        return self._decoders[source]
