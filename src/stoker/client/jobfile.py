@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stoker.errors import JobInvalid
+from stoker.client.overrides import overlay
+from stoker.client.yamltree import Misread, Place, Tree, parse
+from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.fields import shown
 from stoker.model.job import Job
+
+_MOST_BYTES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,15 +21,16 @@ class JobFile:
 
     job: Job
     path: Path
+    _places: _Places = field(repr=False, compare=False)
 
     @property
     def folder(self) -> Path:
         """What relative paths of the job start from."""
-        return self.path.parent
+        return self.path.absolute().parent
 
     def locate(self, invalid: JobInvalid) -> JobInvalid:
         """The same problems with file, line and column, in the order of the file."""
-        raise NotImplementedError
+        return self._places.located(invalid.problems, invalid.hint)
 
 
 def read(path: Path, sets: Sequence[str] = ()) -> JobFile:
@@ -32,4 +38,94 @@ def read(path: Path, sets: Sequence[str] = ()) -> JobFile:
 
     Raises BadInput where there is no file to read, and JobInvalid with everything that is wrong in it.
     """
-    raise NotImplementedError
+    text = _text(path)
+    try:
+        tree = parse(text)
+    except Misread as error:
+        hint = "" if text.strip() else "write a first one with `stoker init`"
+        raise JobInvalid([error.problem], file=str(path), hint=hint) from None
+    laid = overlay(tree.data, sets if isinstance(tree.data, dict) else ())
+    places = _Places(str(path), tree, tuple(laid.paths), tuple(laid.replaced))
+    problems = [*tree.repeated, *laid.problems]
+    try:
+        job = Job.read(laid.data)
+    except JobInvalid as invalid:
+        raise places.located([*problems, *invalid.problems]) from None
+    if problems:
+        raise places.located(problems)
+    return JobFile(job, path, places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the parts of a job were written: in the file, or on the command line."""
+
+    file: str
+    tree: Tree
+    set_paths: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+    def located(self, problems: Sequence[Problem], hint: str = "") -> JobInvalid:
+        found = sorted((self._located(one) for one in problems), key=lambda one: (not one.line, one.line, one.column))
+        in_file = any(one.line for one in found)
+        return JobInvalid(found, file=self.file if in_file else "", hint=hint)
+
+    def _located(self, problem: Problem) -> Problem:
+        if problem.line or problem.field.startswith("--set "):
+            return problem
+        setting = self._setting(problem.field)
+        if setting:
+            return replace(problem, field=f"--set {problem.field}")
+        at = self._place(problem)
+        return replace(problem, line=at.line, column=at.column)
+
+    def _setting(self, path: str) -> str:
+        """The setting that gave this path its value, the last one first."""
+        for key in reversed(self.set_paths):
+            if _within(path, key) or (_within(key, path) and (path in self.replaced or path not in self.tree.values)):
+                return key
+        return ""
+
+    def _place(self, problem: Problem) -> Place:
+        """Of the value; of the key where that is what is wrong; of the mapping where the key is missing."""
+        path = problem.field
+        key = self.tree.keys.get(path)
+        if key and problem.found in ("an unknown key", shown(path.rpartition(".")[2])):
+            return key
+        while path and path not in self.tree.values:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return self.tree.values[path]
+
+
+def _within(path: str, outer: str) -> bool:
+    return path == outer or path.startswith((f"{outer}.", f"{outer}["))
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise BadInput(f"there is no job file `{path}`", hint=_instead(path)) from None
+    except IsADirectoryError:
+        inside = path / "stoker.yaml"
+        hint = f"name the file: `{inside}`" if inside.is_file() else "write one with `stoker init`"
+        raise BadInput(f"`{path}` is a folder, expected a job file", hint=hint) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInput(f"the job file `{path}` cannot be read: {reason.lower()}") from None
+    if len(data) > _MOST_BYTES:
+        raise BadInput(f"`{path}` has more than {_MOST_BYTES:,} bytes, expected a job file")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode()
+        at = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+        problem = Problem("job", f"the byte 0x{data[error.start]:02x}", "text in UTF-8", "", *at)
+        raise JobInvalid([problem], file=str(path)) from None
+
+
+def _instead(path: Path) -> str:
+    other = path.with_suffix(".yml" if path.suffix == ".yaml" else ".yaml")
+    return f"there is a `{other}`" if other.is_file() else "write a first one with `stoker init`"
