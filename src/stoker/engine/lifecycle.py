@@ -58,6 +58,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return _lost(run, seen.node.reason or "its node went away", now)
     if seen.silent_s > SILENT_S:
         return _lost(run, f"its node has said nothing for {SILENT_S:.0f} s", now)
+    if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
+        return _lost(run, "its node is no longer there", now)
     if run.wish is Wish.CANCEL:
         told = Decision(run, (TellAgent(run),))
         return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told

@@ -8,9 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from stoker.engine.actions import Action
-from stoker.engine.decision import Decision
-from stoker.engine.lifecycle import advance, begin
-from stoker.engine.placement import place
+from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
 from stoker.errors import Missing, StokerError
@@ -68,7 +66,8 @@ class Reconciler:
         slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
             runs = self._ledger.open
-            decisions = self._decide(runs, sights, slots)
+            seen = {run.id: self._sighting(run, sights.get(run.job.on, [])) for run in runs}
+            decisions = decide(runs, seen, slots, self._clock.now())
             changed = [one for one, run in zip(decisions, runs, strict=True) if one.run != run]
             saved = await self._ledger.save(changed)
         for run in saved:
@@ -79,18 +78,6 @@ class Reconciler:
             await self._performer.perform(action)
         needs_node = claimed(self._ledger.open)
         return min(p.features.look_every_s for p in self._providers.values()) if needs_node else IDLE_S
-
-    def _decide(self, runs: list[Run], sights: Sights, slots: Mapping[str, int | None]) -> list[Decision]:
-        """One decision per run, in order."""
-        now = self._clock.now()
-        seen = {run.id: self._sighting(run, sights.get(run.job.on, [])) for run in runs}
-        decisions = {run.id: advance(run, seen[run.id], now) for run in runs}
-        held = {run_id for run_id, sighting in seen.items() if sighting.leftovers}
-        for run in place([one.run for one in decisions.values()], slots, now, held=held):
-            before = decisions[run.id]
-            begun = begin(run, now)
-            decisions[run.id] = Decision(begun.run, (*before.actions, *begun.actions), (*before.events, *begun.events))
-        return [decisions[run.id] for run in runs]
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt
