@@ -138,7 +138,7 @@ def _spawn(settings: Settings, log: int) -> subprocess.Popen[bytes]:
         stdout=log,
         stderr=log,
         cwd=settings.home.root,
-        env={**settings.environ, "STOKER_HOME": str(settings.home.root)},
+        env=settings.for_server(),
         **detached,
     )
 

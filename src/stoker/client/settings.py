@@ -27,6 +27,13 @@ class Settings:
         """The server is this computer's own, so that it can reach the folders a job is submitted from."""
         return not self.server
 
+    def variable(self, name: str) -> str | None:
+        return self.environ.get(name)
+
+    def for_server(self) -> dict[str, str]:
+        """The variables a server is started with: everything, and the home as it was read here."""
+        return {**self.environ, "STOKER_HOME": str(self.home.root)}
+
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from variables; None means those of this process."""
@@ -36,7 +43,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         home=Home(Path(home).expanduser().absolute() if home else _user_folder(given) / ".stoker"),
         server=given.get("STOKER_SERVER", "").strip().rstrip("/"),
         token=given.get("STOKER_TOKEN", "").strip(),
-        person=given.get("USER") or given.get("LOGNAME") or given.get("USERNAME") or "",
+        person=given.get("USER") or given.get("LOGNAME") or given.get("USERNAME") or _login(),
         python=_python(given),
         environ=dict(given),
     )
@@ -45,6 +52,16 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
 def _user_folder(environ: Mapping[str, str]) -> Path:
     named = environ.get("HOME") or environ.get("USERPROFILE")
     return Path(named).absolute() if named else Path.home()
+
+
+def _login() -> str:
+    """Containers often name no user; then the system knows one, or nobody does."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        return ""
 
 
 def _python(environ: Mapping[str, str]) -> str:
