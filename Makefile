@@ -16,7 +16,7 @@ install: .venv/installed
 	@touch $@
 
 demo: install
-	$(BIN)/python examples/demo.py
+	cd examples/first_run && ../../$(BIN)/stoker run
 
 test: install
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"

@@ -1,0 +1,37 @@
+"""A provider whose nodes are entries in a dictionary: for tests that need one without processes."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import ClassVar
+
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
+
+
+class FakeProvider:
+    features: ClassVar[Features] = Features(look_every_s=0.01)
+
+    def __init__(self, nodes: dict[str, NodeState] | None = None) -> None:
+        self.nodes = {} if nodes is None else nodes  # the cloud; two providers may share one
+        self.started: list[NodeRequest] = []
+
+    def offers(self, need: Need) -> list[Offer]:
+        return [Offer("fake", "one size", "nowhere", Decimal("0.10"), slots=need.nodes)]
+
+    def start(self, request: NodeRequest) -> None:
+        if request.key not in self.nodes:
+            self.nodes[request.key] = NodeState.UP
+            self.started.append(request)
+
+    def look(self) -> list[NodeSight]:
+        return [NodeSight(key, state) for key, state in self.nodes.items()]
+
+    def stop(self, key: str) -> None:
+        self.nodes.pop(key, None)
+
+    def price_now(self, offer: Offer) -> Decimal:
+        return offer.usd_per_hour
+
+    def kill(self, key: str) -> None:
+        """The machine is taken away."""
+        self.nodes[key] = NodeState.GONE
