@@ -1,0 +1,69 @@
+"""`python -I -S agent.pyz run|end …`: the arguments, read by hand because argparse would take longer than the rest."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from pathlib import Path
+
+from stoker.agent.attempt import Machine, carry_out
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.orphans import end
+from stoker.model.orders import Orders
+from stoker.model.wire import load
+from stoker.stores.folder import FolderStore
+
+USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--lock-fd N]
+       end --folder PATH --key KEY"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))
+    if verb == "end" and {"--folder", "--key"} <= options.keys():
+        return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"])
+    if verb != "run" or not {"--store", "--orders", "--folder", "--environments"} <= options.keys():
+        print(USAGE, file=sys.stderr)  # noqa: T201  # the answer to a wrong command line
+        return 2
+    folder = NodeFolder(Path(options["--folder"]).absolute())
+    if not _lock(folder, options.get("--lock-fd")):
+        return 0
+    _speak_to(folder.agent_log)
+    store = FolderStore.from_url(options["--store"])
+    environments = Path(options["--environments"]).absolute()
+    machine = Machine(folder, environments, options.get("--uv", ""), _library(), dict(os.environ))
+    carry_out(store, load(Orders, store.get(options["--orders"])), machine)
+    return 0
+
+
+def _library() -> Path:
+    """What scripts import stoker from: the zipapp that this runs from, or the folder of the sources."""
+    return Path(__file__).absolute().parents[2]
+
+
+def _lock(folder: NodeFolder, inherited: str | None) -> bool:
+    """Holds the node's lock for the life of this process, never longer: no child inherits it."""
+    if inherited is not None:
+        os.set_inheritable(int(inherited), False)
+        return True
+    folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _speak_to(log: Path) -> None:
+    """Tracebacks of bugs go to the agent's own log, whatever its starter gave it as stderr."""
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for standard in (1, 2):
+        os.dup2(fd, standard)
+    os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

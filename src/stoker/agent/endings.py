@@ -1,0 +1,78 @@
+"""How an attempt ended, in words. Pure."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stoker.model.report import Outcome, RankEnd
+
+_MISSING_COMMAND = re.compile(rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    outcome: Outcome
+    exit_code: int | None = None
+    message: str = ""
+    hint: str = ""
+
+
+class Broken(Exception):
+    """The run could not be prepared or kept; trying again would not help."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def exit_code(end: RankEnd) -> int:
+    """What a shell would show."""
+    return 128 + end.signal if end.signal else end.exit_code or 0
+
+
+def by_itself(ends: Mapping[int, RankEnd], first_failed: int | None, tail: bytes, *, out_of_memory: bool) -> Ending:
+    """The ending of ranks that were left alone. `tail` is the end of the failed rank's log."""
+    if first_failed is None:
+        return Ending(Outcome.SUCCEEDED, 0)
+    end = ends[first_failed]
+    code = exit_code(end)
+    who = "the script" if len(ends) == 1 else f"rank {first_failed}"
+    if end.signal:
+        return Ending(
+            Outcome.FAILED, code, f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}"
+        )
+    if code == 127 and (missing := _MISSING_COMMAND.findall(tail)):
+        name = missing[-1].decode(errors="replace")
+        return Ending(
+            Outcome.FAILED, code, f"`{name}` was not found", f"check the spelling of `{name}` in `run`, or install it"
+        )
+    message = f"{who} exited with code {code}"
+    if 128 < code <= 128 + 64:
+        message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"
+    return Ending(Outcome.FAILED, code, message)
+
+
+def _why(number: int, out_of_memory: bool) -> str:
+    return "; the kernel ran out of memory" if number == signal.SIGKILL and out_of_memory else ""
+
+
+def _signal(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def spell(seconds: float) -> str:
+    """A length of time as a job file spells it: `1h`, `1h30m`, `90.5s`."""
+    if seconds < 60 or seconds % 1:
+        return f"{seconds:g}s"
+    parts = []
+    for size, letter in ((86400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        count, seconds = divmod(int(seconds), size)
+        parts.append(f"{count}{letter}" if count else "")
+    return "".join(parts)

@@ -1,0 +1,136 @@
+"""Which processes a node starts for a job, and what they find in their environment. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.processes import MARK
+from stoker.model.job import Launcher, substitute
+from stoker.model.orders import Orders
+
+_INHERITED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|TERM|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+    r"|.*_(proxy|PROXY)|PIP_.*|UV_.*|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|DYLD_.*|OMP_.*|MKL_.*|XDG_.*"
+)
+_SHELL = "/bin/sh"
+
+
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """One process to start. `launches` says that it starts the ranks itself, and ends them when it is told to stop."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    launches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the ranks run: what launching has to know of the node."""
+
+    folder: NodeFolder
+    python: str
+    bin: str  # goes first in PATH; empty: PATH is right as it is
+    venv: str  # empty: none
+    library: Path  # the packed agent, from which a script can import stoker
+    environ: Mapping[str, str]  # the agent's own
+    processes: int  # ranks on this node
+    port: int
+
+
+def commands(orders: Orders, place: Place) -> list[RankCommand]:
+    """The processes of this node, in the order of their ranks."""
+    shell = (_SHELL, "-c", command_line(orders, place.folder))
+    env = {**environment(orders, place)}
+    world = place.processes * orders.nodes
+    first = place.processes * orders.node
+    launcher = _LAUNCHERS.get(orders.job.launcher)
+    if launcher:
+        return [RankCommand(first, launcher(orders, place, shell), env, launches=True)]
+    meeting = {"MASTER_ADDR": orders.master_address, "MASTER_PORT": str(place.port)}
+    return [
+        RankCommand(
+            first + local,
+            shell,
+            {
+                "RANK": str(first + local),
+                "WORLD_SIZE": str(world),
+                "LOCAL_RANK": str(local),
+                "LOCAL_WORLD_SIZE": str(place.processes),
+                "NODE_RANK": str(orders.node),
+                **meeting,
+                **env,  # last, because the job's own variables win
+            },
+        )
+        for local in range(place.processes)
+    ]
+
+
+def command_line(orders: Orders, folder: NodeFolder) -> str:
+    """The job's command with our references filled in, ready for a shell."""
+    values = {
+        "outputs": folder.work / orders.job.outputs,
+        "checkpoints": folder.work / _checkpoints(orders),
+        **{f"data.{name}": path for name, path in orders.data.items()},
+    }
+    return substitute(orders.job.run, {name: shlex.quote(str(value)) for name, value in values.items()})
+
+
+def environment(orders: Orders, place: Place) -> dict[str, str]:
+    """What every rank of this node finds in its environment, but for its own number."""
+    env = {name: value for name, value in place.environ.items() if _INHERITED.fullmatch(name)}
+    job = orders.job
+    env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
+    if place.venv:
+        env["VIRTUAL_ENV"] = place.venv
+    env |= {
+        "STOKER_RUN": orders.run_name,
+        "STOKER_ATTEMPT": str(orders.attempt),
+        "STOKER_OUTPUTS": str(place.folder.work / job.outputs),
+        "STOKER_CHECKPOINTS": str(place.folder.work / _checkpoints(orders)),
+        "STOKER_METRICS": str(place.folder.metrics),
+        "STOKER_NOTICE": str(place.folder.notice),
+        "STOKER_STOP": str(place.folder.stop),
+        MARK: orders.key,
+        **{f"STOKER_DATA_{name.upper()}": path for name, path in orders.data.items()},
+    }
+    env |= job.env
+    env |= {name: place.environ[name] for name in job.secrets if name in place.environ}
+    library = (job.env.get("PYTHONPATH") or place.environ.get("PYTHONPATH", ""), str(place.library))
+    env["PYTHONPATH"] = ":".join(part for part in library if part)
+    return env
+
+
+def path(place: Place) -> str:
+    rest = place.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    return f"{place.bin}:{rest}" if place.bin else rest
+
+
+def meeting_port(orders: Orders) -> int:
+    """Where ranks of several nodes meet: the same on every node, and another one for the next attempt."""
+    return 20000 + zlib.crc32(f"{orders.run_id}/{orders.attempt}".encode()) % 12000
+
+
+def _checkpoints(orders: Orders) -> str:
+    return orders.job.checkpoints[0] if orders.job.checkpoints else "checkpoints"
+
+
+def _torchrun(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:
+    nodes = ("--nnodes", str(orders.nodes), "--node-rank", str(orders.node))
+    meeting = ("--master-addr", orders.master_address, "--master-port", str(place.port))
+    count = ("--nproc-per-node", str(place.processes))
+    return (place.python, "-m", "torch.distributed.run", *count, *nodes, *meeting, "--no-python", *shell)
+
+
+def _mpi(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001  # as its sibling
+    return ("mpirun", "-np", str(place.processes), *shell)
+
+
+_LAUNCHERS = {Launcher.TORCHRUN: _torchrun, Launcher.MPI: _mpi}

@@ -1,0 +1,112 @@
+"""What the ranks print, from their spool files to the store: in order, complete, once, with secrets masked."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from stoker.agent.masking import Masking
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.pace import Pace, Patience, Trouble
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders
+from stoker.stores import Store
+
+CHUNK_BYTES = 1 << 20
+TIMES_EVERY_S = 0.2
+
+
+class RankLog:
+    """One rank's log. The ranks write to the spool file themselves: nothing here can block or lose them."""
+
+    def __init__(self, store: Store, orders: Orders, folder: NodeFolder, rank: int) -> None:
+        self._store = store
+        self._key = layout.log(orders.run_id, orders.attempt, rank)
+        self._times_key = layout.log_times(orders.run_id, orders.attempt, rank)
+        self.fd = os.open(folder.log(rank), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.shipped = 0
+        self._covered = 0  # bytes after `shipped` that belong to a secret whose beginning has been shipped
+        self._seen = (0, time.time())  # the size at the last look, and when that was
+        self._behind = False  # there is more to ship than the last look did
+        self._times_size = 0
+        self._times_due = 0.0
+
+    def ship(self, masking: Masking, *, final: bool) -> bool:
+        """Ships one chunk, if there is news; True if there is more. To be repeated after StoreFailed."""
+        size, now = os.fstat(self.fd).st_size, time.time()
+        if size > self._seen[0]:
+            self._note_time()
+        elif not self._behind and not final:
+            return False  # what may be left is held back by the masking
+        self._seen = (size, now)
+        self._behind = True
+        data = os.pread(self.fd, CHUNK_BYTES, self.shipped)
+        reached = self.shipped + len(data)
+        masked, covered = masking.mask(data, self._covered, final=final and reached == size)
+        if masked:
+            self._store.append(self._key, self.shipped, masked)
+        self.shipped += len(masked)
+        self._covered = covered
+        self._behind = reached < size
+        return self._behind
+
+    def _note_time(self) -> None:
+        """At the last look the log ended at `seen`: what comes after that is not older than that look."""
+        now = time.monotonic()
+        if now < self._times_due:
+            return
+        line = f"[{self._seen[0]},{self._seen[1]:.3f}]\n".encode()
+        self._times_size = self._store.append(self._times_key, self._times_size, line)
+        self._times_due = now + TIMES_EVERY_S
+
+
+class LogShipper:
+    """A thread that ships the logs of all ranks of this node."""
+
+    def __init__(self, logs: dict[int, RankLog], masking: Masking, trouble: Trouble) -> None:
+        self._logs = logs
+        self._masking = masking
+        self._ending = threading.Event()
+        self._patience = Patience("logs", trouble)
+        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, rank: int, log: RankLog) -> None:
+        self._logs = {**self._logs, rank: log}  # not in place: the thread may be going through them
+
+    def finish(self) -> None:
+        """Returns when every byte is in the store, however long that takes. Nobody may print any more."""
+        self._ending.set()
+        if self._thread.ident:
+            self._thread.join()
+
+    def sizes(self) -> dict[str, int]:
+        return {str(rank): log.shipped for rank, log in self._logs.items()}
+
+    def _run(self) -> None:
+        pace = Pace(0.01, 0.1)
+        while True:
+            final = self._ending.is_set()
+            before = self.sizes()
+            more = self._ship(final=final)
+            if final and more is False:
+                return
+            if not more:
+                pause_s = pace.after(self.sizes() != before)
+                time.sleep(pause_s) if final else self._ending.wait(pause_s)
+
+    def _ship(self, *, final: bool) -> bool | None:
+        """True if there is more to ship, None if nothing could be done now."""
+        if not self._patience.due:
+            return None
+        try:
+            more = [log.ship(self._masking, final=final) for log in self._logs.values()]
+        except StokerError as error:
+            self._patience.failed(error)
+            return None
+        self._patience.worked()
+        return any(more)

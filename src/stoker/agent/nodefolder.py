@@ -1,0 +1,76 @@
+"""The folder of one node: the one place that spells what lies in it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+class NodeFolder:
+    """Private to one attempt on one node. Everything but the lock and the agent's own log goes when it ends."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.lock = root / "lock"  # held by the agent as long as it lives
+        self.agent_log = root / "agent.log"
+        self.work = root / "work"  # the script's working directory
+        self.spool = root / "spool"  # what the ranks print, before it is shipped
+        self.commands = root / "bin"  # `python`, where the interpreter goes by another name
+        self.environment = root / "environment"  # a venv that cannot be shared with other runs
+        self.metrics = root / "metrics.jsonl"  # STOKER_METRICS
+        self.notice = root / "notice"  # STOKER_NOTICE
+        self.stop = root / "stop"  # STOKER_STOP
+        self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
+
+    def log(self, rank: int) -> Path:
+        return self.spool / f"{rank}.log"
+
+    def make(self) -> None:
+        """Makes it empty: what an earlier agent left is removed first."""
+        self.clear()
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.work, self.spool):
+            folder.mkdir(mode=0o700)
+
+    def clear(self) -> None:
+        for folder in (self.work, self.spool, self.commands, self.environment):
+            remove_tree(folder)
+        for file in (self.metrics, self.notice, self.stop, self.errand):
+            file.unlink(missing_ok=True)
+
+
+def remove_tree(top: Path) -> None:
+    """Removes whatever is there, even where the script took away its own write permission. Missing is fine."""
+    try:
+        found = os.scandir(top) if not top.is_symlink() else None
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        found = None
+    except PermissionError:
+        top.chmod(stat.S_IRWXU)
+        found = os.scandir(top)
+    if found is None:
+        top.unlink(missing_ok=True)
+        return
+    with found:
+        entries = list(found)
+    for entry in entries:
+        _remove_entry(top, entry)
+    with suppress(FileNotFoundError):
+        top.rmdir()
+
+
+def _remove_entry(parent: Path, entry: os.DirEntry[str]) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        remove_tree(Path(entry.path))
+        return
+    try:
+        os.unlink(entry.path)  # noqa: PTH108  # a hundred thousand of them: a Path each would double the time
+    except PermissionError:
+        parent.chmod(stat.S_IRWXU)
+        Path(entry.path).unlink()
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,270 @@
+"""The outputs folder, mirrored into the store while it grows: contents by their hash, then a manifest of all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from stoker.agent.pace import Patience, Trouble
+from stoker.agent.tree import walk
+from stoker.errors import Missing, StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.wire import dump
+from stoker.stores import Store
+
+EVERY_S = 2.0
+QUIET_S = 1.0  # a file that changed within this time is left for a later look
+SMALL_BYTES = 4 << 20  # up to here a file is read once, into memory
+LEFT_OVER_S = 60.0  # how long contents that no file has any more are kept, for readers of an older manifest
+TOLD_MOST = 20  # events about files that cannot be read
+
+Mark = tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one file. `entry` speaks of the content that had the mark `shipped`, perhaps an older one."""
+
+    mark: Mark
+    since: float
+    shipped: Mark | None = None
+    entry: Entry | None = None
+
+
+class Changing(Exception):
+    """The file was written to while it was read."""
+
+
+class Mirror:
+    """Brings the folder into the store, once per call of `sync`. For one thread."""
+
+    def __init__(self, store: Store, orders: Orders, folder: Path, tell: Callable[[str, str], None]) -> None:
+        self._store = store
+        self._orders = orders
+        self._folder = folder
+        self._tell = tell
+        self._files: dict[str, _File] = {}
+        self._contents = Contents(store, orders)
+        self._told: set[str] = set()
+        self._manifest: list[Entry] = []
+        self.totals = (0, 0)  # files, bytes
+
+    def sync(self, *, final: bool = False) -> None:
+        """Raises StoreFailed, and may then be called again: what is in the store is not sent twice."""
+        files, self._files = self._files, {}  # what is not met again is forgotten
+        entries = []
+        try:
+            for path, found in walk(str(self._folder), self._unreadable):
+                entry = self._entry(path, found, files.get(path), final=final)
+                if entry:
+                    entries.append(entry)
+        except StokerError:
+            self._files = {**files, **self._files}
+            raise
+        self._write(entries)
+        self._contents.forget({entry.sha256 for entry in entries}, 0 if final else LEFT_OVER_S)
+
+    def _entry(self, path: str, found: os.DirEntry[str] | None, known: _File | None, *, final: bool) -> Entry | None:
+        try:
+            path.encode()
+            if found is None:
+                return Entry(path, EntryKind.FOLDER)
+            status = found.stat(follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                return Entry(path, EntryKind.LINK, target=os.readlink(found.path))  # noqa: PTH115  # text, not a Path
+            if stat.S_ISREG(status.st_mode):
+                return self._file(path, found.path, status, known, final=final)
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeEncodeError) as error:
+            self._unreadable(path, error)
+        return None
+
+    def _file(self, path: str, place: str, status: os.stat_result, known: _File | None, *, final: bool) -> Entry | None:
+        """Its entry, after shipping it where it is new and quiet; until then the entry of its last quiet content."""
+        mark = _mark(status)
+        if known is None or known.mark != mark:
+            known = _File(mark, time.monotonic(), *((known.shipped, known.entry) if known else ()))
+        self._files[path] = known
+        for _ in range(10 if final else 1):
+            if known.shipped == known.mark or not (final or time.monotonic() - known.since >= QUIET_S):
+                break
+            try:
+                sha256 = self._contents.ship(place, known.mark)
+            except Changing:
+                time.sleep(0.1 if final else 0)
+                known.mark, known.since = _mark(os.stat(place)), time.monotonic()  # noqa: PTH116  # as above
+                continue
+            known.shipped = known.mark
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            known.entry = Entry(path, sha256=sha256, size_bytes=known.mark[0], executable=executable)
+        return known.entry
+
+    def _write(self, entries: list[Entry]) -> None:
+        entries.sort(key=lambda entry: entry.path)
+        if entries == self._manifest:
+            return
+        orders = self._orders
+        key = layout.outputs(orders.run_id, orders.attempt, orders.node)
+        self._store.put(key, dump(Snapshot(tuple(entries))))
+        self._manifest = entries
+        files = [entry.size_bytes for entry in entries if entry.kind is EntryKind.FILE]
+        self.totals = (len(files), sum(files))
+
+    def _unreadable(self, path: str, error: OSError | UnicodeEncodeError) -> None:
+        if path in self._told or len(self._told) > TOLD_MOST:
+            return
+        self._told.add(path)
+        if len(self._told) > TOLD_MOST:
+            self._tell("output-unreadable", "more output files cannot be brought back")
+            return
+        reason = "its name is not UTF-8" if isinstance(error, UnicodeEncodeError) else error.strerror
+        shown = path.encode(errors="replace").decode()
+        self._tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
+
+
+class Contents:
+    """The contents of output files in the store, by their hash."""
+
+    def __init__(self, store: Store, orders: Orders) -> None:
+        self._store = store
+        self._run = orders.run_id
+        self._alone = orders.nodes == 1
+        self._first = orders.nodes == 1 and orders.attempt == 1  # nobody else can have put anything there
+        self._there: set[str] = set()
+        self._own: set[str] = set()  # put there by this agent
+        self._unused: dict[str, float] = {}
+
+    def ship(self, place: str, mark: Mark) -> str:
+        """Puts the file's content into the store where it is not there yet, and returns its hash."""
+        fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            if mark[0] <= SMALL_BYTES:
+                data = file.read(SMALL_BYTES + 1)
+                _check(file, mark, len(data))
+                sha256 = hashlib.sha256(data).hexdigest()
+                if not self._has(sha256):
+                    self._put(sha256, data)
+                return sha256
+            reader = _Hashing(file)
+            while reader.read(1 << 20):
+                pass
+            _check(file, mark, reader.size)
+            sha256 = reader.hexdigest
+            if not self._has(sha256):
+                self._put_large(sha256, file, mark)
+            return sha256
+
+    def forget(self, used: set[str], after_s: float) -> None:
+        """Removes what this agent put there and no file has had for a while: the earlier contents of a file that is
+        written again and again. With several nodes another one may have counted on it, so it stays."""
+        if not self._alone:
+            return
+        now = time.monotonic()
+        self._unused = {sha256: self._unused.get(sha256, now) for sha256 in self._own - used}
+        for sha256 in [sha256 for sha256, since in self._unused.items() if now - since >= after_s]:
+            self._store.delete(layout.output(self._run, sha256))
+            self._own.discard(sha256)
+            self._there.discard(sha256)
+
+    def _has(self, sha256: str) -> bool:
+        if sha256 not in self._there and not self._first:
+            try:
+                self._store.get(layout.output(self._run, sha256), 0, 0)
+                self._there.add(sha256)
+            except Missing:
+                pass
+        return sha256 in self._there
+
+    def _put(self, sha256: str, data: bytes | BinaryIO) -> None:
+        self._store.put(layout.output(self._run, sha256), data)
+        self._there.add(sha256)
+        self._own.add(sha256)
+
+    def _put_large(self, sha256: str, file: BinaryIO, mark: Mark) -> None:
+        """Reads it a second time, and takes it back if that was not what the first time gave."""
+        file.seek(0)
+        again = _Hashing(file)
+        self._put(sha256, cast(BinaryIO, again))
+        if again.hexdigest != sha256:
+            self._store.delete(layout.output(self._run, sha256))
+            self._there.discard(sha256)
+            self._own.discard(sha256)
+            raise Changing
+        _check(file, mark, again.size)
+
+
+class OutputsShipper:
+    """A thread that keeps the mirror up to date."""
+
+    def __init__(self, mirror: Mirror, trouble: Trouble) -> None:
+        self._mirror = mirror
+        self._patience = Patience("outputs", trouble)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Returns when every file is in the store, however long that takes. Nobody may write any more."""
+        self._ending.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        took_s = 0.0
+        while not self._ending.wait(max(EVERY_S, 10 * took_s)):  # a tree that takes long is looked at more rarely
+            start = time.monotonic()
+            self._sync(final=False)
+            took_s = time.monotonic() - start
+        while not self._sync(final=True):
+            time.sleep(0.05)
+
+    def _sync(self, *, final: bool) -> bool:
+        if not self._patience.due:
+            return False
+        try:
+            self._mirror.sync(final=final)
+        except StokerError as error:
+            self._patience.failed(error)
+            return False
+        self._patience.worked()
+        return True
+
+
+class _Hashing:
+    """A file that hashes what is read from it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._hash.update(data)
+        self.size += len(data)
+        return data
+
+    @property
+    def hexdigest(self) -> str:
+        return self._hash.hexdigest()
+
+
+def _mark(status: os.stat_result) -> Mark:
+    """The same mark means the same content, for files that have been quiet for longer than a tick of the kernel."""
+    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+def _check(file: BinaryIO, mark: Mark, size: int) -> None:
+    if size != mark[0] or _mark(os.fstat(file.fileno())) != mark:
+        raise Changing

@@ -1,0 +1,59 @@
+"""The agent as one file: a zipapp that runs wherever there is a Python, and from which scripts import stoker."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import marshal
+import os
+import zipfile
+from pathlib import Path
+
+import stoker
+
+PACKAGES = ("agent", "checkpoint", "client", "model", "stores")
+COMPILED = ("agent", "checkpoint", "errors.py", "model", "stores", "__init__.py")  # what runs before the script does
+_MAIN = b"import gc\n\ngc.disable()\nfrom stoker.agent.__main__ import main\n\nraise SystemExit(main())\n"
+_UNCHECKED = (0b01).to_bytes(4, "little")  # bytecode found by the hash of its source, never compared with it
+
+
+def pack(into: Path) -> Path:
+    """Writes `agent-<hash of the code>.pyz` into the folder where it is not there yet, and returns its path."""
+    files = _sources(Path(stoker.__file__).parent)
+    path = into / f"agent-{_hash(files)}.pyz"
+    if not path.exists():
+        into.mkdir(parents=True, exist_ok=True)
+        part = into / f".part-{os.getpid()}-{os.urandom(4).hex()}"
+        _write(part, files)
+        part.replace(path)
+    return path
+
+
+def _sources(root: Path) -> dict[str, bytes]:
+    names = [root / "__init__.py", root / "errors.py"]
+    for package in PACKAGES:
+        names += sorted((root / package).rglob("*.py"))
+    return {f"stoker/{name.relative_to(root).as_posix()}": name.read_bytes() for name in names}
+
+
+def _hash(files: dict[str, bytes]) -> str:
+    found = hashlib.sha256(_MAIN + importlib.util.MAGIC_NUMBER)
+    for name, source in files.items():
+        found.update(f"{name}\0{len(source)}\0".encode() + source)
+    return found.hexdigest()[:16]
+
+
+def _write(path: Path, files: dict[str, bytes]) -> None:
+    """Not compressed, for speed. Another Python than this one passes over the bytecode and takes the source."""
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as packed:
+        _add(packed, "__main__.py", _MAIN, compiled=True)
+        for name, source in files.items():
+            _add(packed, name, source, compiled=name.split("/")[1] in COMPILED)
+
+
+def _add(packed: zipfile.ZipFile, name: str, source: bytes, *, compiled: bool) -> None:
+    packed.writestr(zipfile.ZipInfo(name), source)
+    if compiled:
+        code = marshal.dumps(compile(source, name, "exec", dont_inherit=True))
+        mark = importlib.util.source_hash(source)
+        packed.writestr(zipfile.ZipInfo(f"{name}c"), importlib.util.MAGIC_NUMBER + _UNCHECKED + mark + code)

@@ -1,0 +1,110 @@
+"""What the agent says: a report rewritten at every change and every beat, and events for the run's timeline."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from stoker.agent.masking import Masking
+from stoker.agent.pace import Patience, Trouble
+from stoker.errors import AlreadyThere, StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders
+from stoker.model.report import Phase, Report
+from stoker.model.run import Event
+from stoker.model.wire import dump
+from stoker.stores import Store
+
+BEAT_S = 2.0
+
+
+class Reporter:
+    """Its own thread writes, so that the heart beats while something large is under way."""
+
+    def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble) -> None:
+        self._store = store
+        self._masking = masking
+        self._key = layout.report(orders.run_id, orders.attempt, orders.node)
+        self._events_key = layout.events(orders.run_id, orders.attempt, orders.node)
+        self._report = Report(orders.attempt, orders.node, Phase.UNPACKING, _now(), beat=1)
+        self._events: list[bytes] = []
+        self._events_size = 0
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._ending = False
+        self._patience = Patience("report", trouble)
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+        self.live: Callable[[], dict[str, Any]] = dict  # fields of the report that change all the time
+
+    def claim(self) -> bool:
+        """Writes the first report. False where another agent did: an attempt is begun once, wherever it is asked."""
+        try:
+            self._store.put(self._key, dump(self._report), only_new=True)
+        except AlreadyThere:
+            return False
+        self._thread.start()
+        return True
+
+    def say(self, **changes: Any) -> None:
+        """Changes fields of the report, and has it written at once."""
+        with self._lock:
+            self._report = replace(self._report, **changes)
+        self._news.set()
+
+    def tell(self, kind: str, text: str) -> None:
+        """Adds an event to the timeline."""
+        line = dump(Event(_now(), kind, self._masking.text(text))) + b"\n"
+        with self._lock:
+            self._events.append(line)
+        self._news.set()
+
+    def finish(self, last_words: Callable[[], dict[str, Any]]) -> None:
+        """Returns once the final report is in the store, however long that takes.
+
+        `last_words` gives its fields; it is asked again at each try, since the trouble with the store belongs to it.
+        """
+        self._ending = True
+        self._news.set()
+        self._thread.join()
+        while True:
+            self.say(phase=Phase.DONE, **last_words())
+            if self._write():
+                return
+            time.sleep(0.1)
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._news.wait(BEAT_S)
+            self._news.clear()
+            self._write()
+
+    def _write(self) -> bool:
+        if not self._patience.due:
+            return False
+        try:
+            self._write_events()
+            with self._lock:
+                now = {**self.live(), "at": _now(), "beat": self._report.beat + 1}
+                self._report = replace(self._report, **now)
+                report = self._report
+            self._store.put(self._key, dump(report))
+        except StokerError as error:
+            self._patience.failed(error)
+            return False
+        self._patience.worked()
+        return True
+
+    def _write_events(self) -> None:
+        while self._events:
+            self._store.append(self._events_key, self._events_size, self._events[0])
+            self._events_size += len(self._events[0])
+            with self._lock:
+                self._events.pop(0)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

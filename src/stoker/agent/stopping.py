@@ -1,0 +1,97 @@
+"""Why an attempt is to end before its script does: asked for from any thread, heeded by the one that runs the ranks."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from contextlib import suppress
+from types import FrameType
+
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders, Wish, Wishes
+from stoker.model.report import Outcome
+from stoker.model.wire import load
+from stoker.stores import Store
+
+WISHES_EVERY_S = 0.1
+
+
+class Stopped(Exception):
+    """Raised where preparing was interrupted. `Stopping` knows why."""
+
+
+class Stopping:
+    """The first reason counts. Waiting ends early for a reason, and for every signal, such as a child's end."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self.message = ""
+        self._lock = threading.Lock()
+        self._wakes, self._wake = os.pipe()
+        for fd in (self._wakes, self._wake):
+            os.set_blocking(fd, False)
+
+    def ask(self, outcome: Outcome, message: str) -> None:
+        with self._lock:
+            if self.outcome is None:
+                self.message = message
+                self.outcome = outcome
+        with suppress(BlockingIOError):
+            os.write(self._wake, b"!")
+
+    def check(self) -> None:
+        if self.outcome:
+            raise Stopped
+
+    def wait(self, seconds: float) -> None:
+        if select.select([self._wakes], [], [], seconds)[0]:
+            os.read(self._wakes, 4096)
+
+    def heed_signals(self) -> None:
+        """Termination of the agent ends the attempt in good order. Only from the main thread.
+
+        Handlers in place of SIG_IGN also make sure that no rank inherits an ignored signal.
+        """
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._terminated)
+        for number in (signal.SIGCHLD, signal.SIGHUP):
+            signal.signal(number, _nothing)
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+    def _terminated(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
+        if self.outcome is None:  # no lock: the handler may interrupt its holder
+            self.message = f"the agent was told to end ({signal.Signals(number).name})"
+            self.outcome = Outcome.CANCELLED
+
+
+class WishWatch:
+    """A thread that looks for the server's wishes."""
+
+    def __init__(self, store: Store, orders: Orders, stopping: Stopping) -> None:
+        self._store = store
+        self._key = layout.wishes(orders.run_id, orders.attempt)
+        self._stopping = stopping
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wishes", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._done.set()
+
+    def _run(self) -> None:
+        while not self._done.wait(WISHES_EVERY_S):
+            with suppress(StokerError, ValueError, KeyError, TypeError):  # absent, or out of reach: go on
+                wishes = load(Wishes, self._store.get(self._key))
+                if wishes.wish is Wish.CANCEL:
+                    self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
+                    return
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Wakes whoever waits."""
