@@ -1,0 +1,48 @@
+"""`python -m benchmarks [submit …] [--quick]`: measures, prints a table per benchmark, keeps the results."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import logs, queue, snapshot, startup, submit
+from benchmarks.measure import Plan, Result
+
+RESULTS = Path(__file__).parent / "results"
+BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
+    "startup": startup.run,
+    "submit": submit.run,
+    "logs": logs.run,
+    "snapshot": snapshot.run,
+    "queue": queue.run,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code is 1 when a goal was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"{', '.join(BENCHMARKS)}; all when none is given")
+    parser.add_argument("--quick", action="store_true", help="3 rounds and smaller sizes; kept in results/quick")
+    parser.add_argument("--alone", action="store_true", help="without the peers; nothing is kept")
+    parser.add_argument("--rounds", type=int, help="how often each is measured (7, or 3 with --quick)")
+    given = parser.parse_args(arguments)
+    if unknown := [name for name in given.names if name not in BENCHMARKS]:
+        parser.error(f"no benchmark `{unknown[0]}`; there are {', '.join(BENCHMARKS)}")
+    plan = Plan(rounds=given.rounds or (3 if given.quick else 7), quick=given.quick, alone=given.alone)
+    missed = 0
+    for name in given.names or BENCHMARKS:
+        result = BENCHMARKS[name](plan)
+        print(result.table(), flush=True)
+        for note in result.notes:
+            print(f"  {note}")
+        if not plan.alone:
+            print(f"  kept in {result.save(RESULTS / 'quick' if plan.quick else RESULTS)}")
+        print(flush=True)
+        missed += sum(figure.verdict == "missed" for figure in result.figures)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
