@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
-from stoker.engine.lifecycle import MOST_LOST, SILENT_S, STOP_PATIENCE_S, advance, begin
+from stoker.engine.lifecycle import MOST_LOST, STOP_PATIENCE_S, advance, begin
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish
@@ -128,7 +128,7 @@ def test_nodes_that_keep_vanishing_end_the_run(make_run: Make, now: datetime) ->
 
 def test_an_agent_that_falls_silent_is_lost(make_run: Make, now: datetime) -> None:
     run = begin(make_run(), now).run
-    seen = Sighting(up(run), report(now, started_at=now), silent_s=SILENT_S + 1)
+    seen = Sighting(up(run), report(now, started_at=now), silent_s=11, patience_s=10)
     assert advance(run, seen, now).run.attempts[0].state is AttemptState.LOST
 
 

@@ -17,7 +17,6 @@ from stoker.model.orders import Wish
 from stoker.model.report import Outcome, Report
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
-SILENT_S = 120.0  # an agent that says nothing for this long is taken for lost, even if its machine is up
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
 MOST_LOST = 5  # a run whose nodes keep vanishing is a run that cannot be had
 
@@ -56,8 +55,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return _lost(run, f"the node could not be started: {seen.trouble}", now)
     if seen.node and seen.node.state is NodeState.GONE:
         return _lost(run, seen.node.reason or "its node went away", now)
-    if seen.silent_s > SILENT_S:
-        return _lost(run, f"its node has said nothing for {SILENT_S:.0f} s", now)
+    if seen.silent_s > seen.patience_s:
+        return _lost(run, f"its node has said nothing for {seen.silent_s:.0f} s", now)
     if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
         return _lost(run, "its node is no longer there", now)
     if run.wish is Wish.CANCEL:

@@ -16,5 +16,6 @@ class Sighting:
     report: Report | None = None
     leftovers: tuple[str, ...] = ()  # keys of earlier attempts whose nodes are still there
     silent_s: float = 0.0  # since the report last changed, by the server's own steady clock
+    patience_s: float = 120.0  # silence of its provider's nodes beyond this means that they are lost
     wished_s: float = 0.0  # since the server first told this attempt's agent to stop, likewise
     trouble: str = ""  # why the provider could not start the node, in words

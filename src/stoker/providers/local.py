@@ -22,7 +22,8 @@ _END_S = 30.0  # to kill whatever a lost agent left behind
 
 
 class LocalProvider:
-    features: ClassVar[Features] = Features(most_nodes=1, shares_files=True, look_every_s=0.03)
+    # An agent whose lock is held is alive. One that is silent waits for something, such as room on a full disk.
+    features: ClassVar[Features] = Features(most_nodes=1, shares_files=True, look_every_s=0.03, patience_s=3600.0)
 
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home

@@ -82,10 +82,13 @@ class Performer:
             await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder))
         except (StokerError, OSError) as error:
             problem = error.message if isinstance(error, StokerError) else f"{error.strerror}: {error.filename}"
-            event = Event(self._clock.now(), "landing-failed", f"outputs did not get to {run.land_in}: {problem}")
-            await self._ledger.change(
-                run.name, lambda seen: Decision(replace(seen, land_problem=problem), (), (event,))
-            )
+            await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
+
+    async def _note_landing(self, run: Run, text: str, *, landed: str = "", problem: str = "") -> None:
+        event = Event(self._clock.now(), "landed" if landed else "landing-failed", text)
+        await self._ledger.change(
+            run.name, lambda seen: Decision(replace(seen, landed=landed, land_problem=problem), (), (event,))
+        )
 
     def forget_secrets(self, run: Run) -> None:
         self._vault.forget(run.id)

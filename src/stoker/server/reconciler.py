@@ -94,6 +94,7 @@ class Reconciler:
             report=report,
             leftovers=tuple(mine),
             silent_s=steady - since if since else 0.0,
+            patience_s=self._providers[run.job.on].features.patience_s,
             wished_s=steady - told if told else 0.0,
             trouble=self._performer.trouble.get(attempt.key, ""),
         )

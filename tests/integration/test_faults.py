@@ -1,0 +1,258 @@
+"""What goes wrong on real machines, done to real processes: each ends in a clear state, and nothing is lost."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from conftest import Shell
+
+# Prints numbered lines for about two seconds, and leaves a file that shows it ran to its end.
+COUNTER = """
+    import pathlib, sys, time
+    for n in range(40):
+        print(f"line {n}", flush=True)
+        time.sleep(0.05)
+    pathlib.Path("outputs/done.txt").write_text("42")
+"""
+
+
+def kill(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def logged(shell: Shell, run: str, attempt: int) -> str:
+    return shell.stoker("logs", run, "--attempt", str(attempt), "--raw").stdout
+
+
+def right_end(shell: Shell, run: str) -> dict[str, object]:
+    """The run succeeded, once, with all of its log and its output."""
+    facts = shell.ended(run)
+    assert facts["state"] == "succeeded", facts
+    attempt = facts["attempts"][-1]
+    assert [one["outcome"] for one in facts["attempts"]].count("succeeded") == 1
+    assert logged(shell, run, attempt["number"]) == "".join(f"line {n}\n" for n in range(40))
+    folder = Path(shell.wait_for(lambda: shell.facts(run)["landed"], "the outputs"))
+    assert (folder / "done.txt").read_text() == "42"
+    return facts
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_server_killed_at_random_moments_loses_no_run(shell: Shell, seed: int) -> None:
+    chance = random.Random(seed)
+    shell.write("train.py", COUNTER)
+    shell.job("python train.py")
+    names = [
+        json.loads(shell.stoker("run", "--detach", "--json").stdout.splitlines()[0])["run"]["name"] for _ in range(2)
+    ]
+    for _ in range(5):
+        time.sleep(chance.uniform(0, 0.5))
+        shell.kill_server()
+        shell.stoker("ps")
+    for name in names:
+        facts = right_end(shell, name)
+        assert len(facts["attempts"]) == 1, "killing the server must not cost an attempt"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_an_agent_killed_at_random_moments_costs_an_attempt_not_the_run(shell: Shell, seed: int) -> None:
+    chance = random.Random(seed)
+    shell.write("train.py", COUNTER)
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    killed = 0
+    for _ in range(3):
+        time.sleep(chance.uniform(0, 0.7))
+        for pid in shell.agents():
+            kill(pid)
+            killed += 1
+    facts = right_end(shell, "job-1")
+    assert len(facts["attempts"]) <= killed + 1
+    shell.wait_for(
+        lambda: not any("train.py" in command for command in shell.processes().values()), "orphans to be gone"
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_server_and_agent_killed_together_leave_one_right_end(shell: Shell, seed: int) -> None:
+    chance = random.Random(seed)
+    shell.write("train.py", COUNTER)
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    for _ in range(3):
+        time.sleep(chance.uniform(0, 0.6))
+        victims = [shell.server_pid(), *shell.agents()]
+        for pid in chance.sample(victims, chance.randint(1, len(victims))):
+            if pid:
+                kill(pid)
+        shell.stoker("ps")
+    right_end(shell, "job-1")
+
+
+def test_a_run_goes_on_while_no_server_is_there_and_is_caught_up_with(shell: Shell) -> None:
+    shell.write("train.py", COUNTER)
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    shell.wait_for(shell.agents, "the agent")
+    shell.kill_server()
+    shell.wait_for(lambda: not shell.agents(), "the agent to finish alone")
+    facts = right_end(shell, "job-1")
+    assert len(facts["attempts"]) == 1
+
+
+def test_a_damaged_database_is_rebuilt_and_no_run_is_lost(shell: Shell) -> None:
+    shell.job("echo hello; echo 1 > outputs/x")
+    shell.stoker("run")
+    shell.stoker("server", "stop")
+    database = shell.home / "stoker.db"
+    database.write_bytes(b"not a database at all" * 500)
+    assert "job-1" in shell.stoker("ps").stdout
+    assert shell.stoker("logs", "job-1").stdout == "hello\n"
+    assert list(shell.home.glob("stoker.db.damaged-*")), "the damaged file is kept"
+    shell.stoker("run")
+    assert shell.facts("job-2")["state"] == "succeeded"
+
+
+def test_a_port_that_is_taken_is_named(shell: Shell) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        shell.environ["STOKER_PORT"] = str(taken.getsockname()[1])
+        done = shell.stoker("ps", code=125)
+    assert "cannot be used" in done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_home_that_cannot_be_written_is_named(shell: Shell) -> None:
+    blocked = shell.folder / "a-file"
+    blocked.write_text("")
+    shell.environ["STOKER_HOME"] = str(blocked / "home")
+    done = shell.stoker("ps", code=125)
+    assert str(blocked) in done.stderr
+    assert "STOKER_HOME" in done.stderr
+
+
+def test_a_missing_script_is_the_scripts_own_failure(shell: Shell) -> None:
+    shell.job("python no_such_file.py")
+    done = shell.stoker("run", code=2)
+    assert "no_such_file.py" in done.stdout
+
+
+def test_a_missing_command_is_named(shell: Shell) -> None:
+    shell.job("pythn train.py")
+    done = shell.stoker("run", code=127)
+    assert "pythn" in done.stderr
+
+
+def test_a_missing_requirement_is_named_before_anything_runs(shell: Shell) -> None:
+    shell.write("requirements.txt", "no-such-package-for-stoker==99.99\n")
+    shell.job("touch outputs/ran", environment="requirements.txt")
+    done = shell.stoker("run", code=None)
+    assert done.returncode != 0
+    assert "no-such-package-for-stoker" in done.stdout + done.stderr
+    assert shell.facts("job-1")["output_files"] == 0
+
+
+def test_a_wrong_python_is_named(shell: Shell) -> None:
+    shell.job("python train.py", environment={"python": "/nowhere/python3"})
+    done = shell.stoker("run", code=None)
+    assert done.returncode != 0
+    assert "/nowhere/python3" in done.stderr
+
+
+def test_a_script_killed_by_a_signal_ends_with_128_plus_the_signal(shell: Shell) -> None:
+    shell.write("train.py", "import os, signal; print('x', flush=True); os.kill(os.getpid(), signal.SIGKILL)")
+    shell.job("exec python train.py")
+    done = shell.stoker("run", code=137)
+    assert "SIGKILL" in done.stderr
+
+
+def test_a_script_that_ignores_sigterm_is_killed_on_cancel(shell: Shell) -> None:
+    shell.write(
+        "train.py",
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(99)",
+    )
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    shell.wait_for(lambda: "up" in logged(shell, "job-1", 1), "the script")
+    shell.stoker("cancel", "job-1", "--yes")
+    assert shell.ended("job-1")["state"] == "cancelled"
+    shell.wait_for(lambda: not any("train.py" in c for c in shell.processes().values()), "the script to be gone")
+
+
+def test_no_grandchild_survives_a_cancel(shell: Shell) -> None:
+    shell.write(
+        "train.py",
+        "import subprocess, time; subprocess.Popen(['setsid', 'sleep', '987']); print('up', flush=True); time.sleep(99)",
+    )
+    shell.job("python train.py & python train.py")
+    shell.stoker("run", "--detach")
+    shell.wait_for(lambda: logged(shell, "job-1", 1).count("up") == 2, "both scripts")
+    shell.stoker("cancel", "job-1", "--yes")
+    shell.ended("job-1")
+    shell.wait_for(
+        lambda: not any("987" in c or "train.py" in c for c in shell.processes().values()), "grandchildren to be gone"
+    )
+
+
+def test_a_script_that_closes_its_stdout_and_forks_still_ends(shell: Shell) -> None:
+    shell.write(
+        "train.py",
+        """
+        import os, sys, time
+        print("before", flush=True)
+        os.close(1)
+        if os.fork() == 0:
+            time.sleep(60)
+        os._exit(5)
+        """,
+    )
+    shell.job("exec python train.py")
+    assert shell.stoker("run", code=5).stdout == "before\n"
+    shell.wait_for(lambda: not any("train.py" in c for c in shell.processes().values()), "the fork to be gone")
+
+
+def test_binary_garbage_and_a_very_long_line_arrive_byte_for_byte(shell: Shell) -> None:
+    shell.write("train.py", "import sys; sys.stdout.buffer.write(bytes(range(256)) * 100 + b'x' * 1_000_000 + b'\\n')")
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    shell.ended("job-1")
+    with shell.start("logs", "job-1", "--raw", text=False) as process:
+        out, _ = process.communicate(timeout=30)
+    assert (
+        hashlib.sha256(out).hexdigest()
+        == hashlib.sha256(bytes(range(256)) * 100 + b"x" * 1_000_000 + b"\n").hexdigest()
+    )
+
+
+def test_many_small_output_files_all_land(shell: Shell) -> None:
+    shell.write(
+        "train.py",
+        "import pathlib\nfor n in range(5000):\n    pathlib.Path(f'outputs/{n}.txt').write_text(str(n))",
+    )
+    shell.job("python train.py")
+    shell.stoker("run")
+    landed = {path.name: path.read_text() for path in (shell.folder / "outputs" / "job-1").glob("*.txt")}
+    assert landed == {f"{n}.txt": str(n) for n in range(5000)}
+
+
+def test_a_secret_is_nowhere_but_in_the_script(shell: Shell) -> None:
+    value = "hunter2-very-secret-value"
+    shell.environ["HF_TOKEN"] = value
+    shell.write("train.py", "import os; print('token', os.environ['HF_TOKEN'], len(os.environ['HF_TOKEN']))")
+    shell.job("python train.py; sleep 1", secrets=["HF_TOKEN"])
+    with shell.start("run") as process:
+        while process.poll() is None:
+            assert not any(value in command for command in shell.processes().values())
+            time.sleep(0.05)
+        assert process.stdout is not None
+        assert process.stdout.read() == f"token {'*' * len(value)} {len(value)}\n"
+    for path in shell.home.rglob("*"):
+        if path.is_file():
+            assert value.encode() not in path.read_bytes(), path
