@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -16,6 +16,8 @@ _COMPLETION_S = 0.5  # a shell that waits for names any longer feels broken
 
 
 class Command(click.Command):
+    """The help of a command ends with examples of its use."""
+
     def __init__(self, *args: Any, examples: Sequence[Example] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.examples = tuple(examples)
@@ -23,26 +25,27 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if self.examples:
             with formatter.section("Examples"):
-                formatter.write_dl(self.examples, col_max=44)
+                formatter.write_dl(self.examples, col_max=54)
         super().format_epilog(ctx, formatter)
 
 
-class Group(click.Group):
-    """Its commands are given by name; a wrong one is answered with the nearest."""
+class Group(Command, click.Group):
+    """Without a command it shows its help; a wrong one is answered with the nearest."""
 
-    command_class = Command
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            click.echo(ctx.get_help())
+            ctx.exit()
+        return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            self.unknown(ctx, args[0])
+            from stoker.cli.failure import unknown_command  # a command that exists has no use for it
+
+            raise unknown_command(args[0], self.list_commands(ctx), ctx.command_path)
         return super().resolve_command(ctx, args)
-
-    def unknown(self, ctx: click.Context, name: str) -> NoReturn:
-        from stoker.cli.failure import unknown_command  # `stoker --help` has no use for it
-
-        raise unknown_command(name, self.list_commands(ctx), ctx.command_path)
 
 
 def json_option() -> Decorator:

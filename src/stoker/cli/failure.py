@@ -62,6 +62,10 @@ def from_click(error: click.ClickException) -> StokerError:
     if isinstance(error, click.NoSuchOption):
         known = [name for one in (error.ctx.command.params if error.ctx else []) for name in one.opts]
         return BadInput(f"`{path}` has no option `{error.option_name}`", hint=_meant(error.option_name, known, hint))
+    if isinstance(error, click.BadParameter) and error.param:
+        name = error.param.opts[-1] if isinstance(error.param, click.Option) else error.param.human_readable_name
+        what = "is missing" if isinstance(error, click.MissingParameter) else _sentence(error.message)
+        return BadInput(f"`{path}`: `{name}`: {what}".replace("`: is", "` is"), hint=hint)
     return BadInput(_sentence(error.format_message()), hint=hint)
 
 
@@ -70,7 +74,7 @@ def unknown_command(name: str, known: Iterable[str], path: str) -> BadInput:
 
 
 def _meant(name: str, known: Iterable[str], otherwise: str) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"did you mean `{near[0]}`?" if near else otherwise
 
 
@@ -84,4 +88,3 @@ def _message(error: StokerError) -> str:
         where = error.file or "the job"
         return f"{where} has {len(error.problems)} problems\n{error.message}"
     return error.message
-

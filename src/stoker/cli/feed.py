@@ -86,7 +86,9 @@ def changes(run: Run) -> Iterator[Happening]:
     yield Changed(run.facts)
 
 
-def printed(run: Run, source: Source, *, follow: bool, since: datetime | None = None, offset: int = 0) -> Iterator[Happening]:
+def printed(
+    run: Run, source: Source, *, follow: bool, since: datetime | None = None, offset: int = 0
+) -> Iterator[Happening]:
     """A log that was never written is an empty one: its attempt ended before the script could start."""
     try:
         for data in run.logs(source.rank, source.attempt, follow=follow, since=since, offset=offset):

@@ -42,7 +42,9 @@ def plot(series: Iterable[tuple[float | None, float]], width: int, height: int, 
     rows = _draw(finite, x, y, across, max(3, height))
     named = dict(zip((0, len(rows) // 2, len(rows) - 1), marks, strict=True)) if len(marks) == 3 else {}
     named = named or {len(rows) // 2: marks[0]}
-    lines = [f"{named.get(at, ''):>{margin}} {'┤' if at in named else '│'}{row}".rstrip() for at, row in enumerate(rows)]
+    lines = [
+        f"{named.get(at, ''):>{margin}} {'┤' if at in named else '│'}{row}".rstrip() for at, row in enumerate(rows)
+    ]
     lines.append(" " * (margin + 1) + "└" + "─" * across)
     lines.append(" " * (margin + 2) + _below(x, axis if stepped else "points", across))
     dropped = len(points) - len(finite)

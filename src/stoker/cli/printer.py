@@ -15,6 +15,8 @@ _RANK_STYLES = ("busy", "good", "warn", "strong")
 
 
 class Printer(Protocol):
+    ranks: int  # how many there are to tell apart
+
     def text(self, source: Source, data: bytes) -> None: ...
     def finish(self, source: Source) -> None:
         """Nothing more comes from there."""

@@ -29,10 +29,24 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], width
     kept = [index for index in range(len(columns)) if any(row[index].text for row in cells)]
     columns = [columns[index] for index in kept]
     cells = [[Cell(one_line(row[index].text), row[index].style) for index in kept] for row in cells]
-    wanted = [max(map(cells_wide, [column.title, *(row[at].text for row in cells)])) for at, column in enumerate(columns)]
+    wanted = [
+        max(map(cells_wide, [column.title, *(row[at].text for row in cells)])) for at, column in enumerate(columns)
+    ]
     widths = _shrunk(columns, wanted, width)
     head = [Cell(column.title, "faint") for column in columns]
     return [_line(columns, row, widths, paint) for row in [head, *cells]]
+
+
+def pairs(rows: Sequence[tuple[str, str]], paint: Paint, indent: str = "  ") -> list[str]:
+    """Names and values below each other; rows without a value are left out, further lines of a value line up."""
+    kept = [(name, value) for name, value in rows if value]
+    widest = max((cells_wide(name) for name, _ in kept), default=0)
+    lines = []
+    for name, value in kept:
+        first, *more = value.splitlines()
+        lines.append(f"{indent}{paint(name, 'faint')}{' ' * (widest - cells_wide(name))}{GAP}{first}")
+        lines += [f"{indent}{' ' * widest}{GAP}{line}" for line in more]
+    return lines
 
 
 def cells_wide(text: str) -> int:

@@ -17,8 +17,8 @@ _TIMELINE_LOOK_S = 2.0
 
 
 class Watch:
-    """`first` is the attempt to begin with, `ranks` those to show (None: all), and `since` or `offset` where in
-    the first attempt's log."""
+    """`first` is the attempt to begin with, `ranks` those to show (None: all); `since`, or `offsets` by rank, say where
+    in the logs of that attempt."""
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class Watch:
             before = self.facts.attempts[attempt.number - 2].message
             self.printer.note(f"attempt {attempt.number} starts" + (f": {before}" if before else ""))
             self.printer.event("attempt", self.facts, attempt=attempt.number)
+        self.printer.ranks = max(self.printer.ranks, len(ranks))
         self._open = {Source(attempt.number, rank) for rank in ranks}
         at_first = attempt.number == self._first
         for source in sorted(self._open, key=lambda source: source.rank):
@@ -118,10 +119,10 @@ class Watch:
                 self._timeline_looked = now
                 events = self.run.events()
                 text = f"starting: {events[-1].text}" if events else ""
-            case _ if not self._open and self.facts.output_files:
-                text = "bringing the outputs back …"
             case RunState.RUNNING if not self._open:
                 text = "saving the outputs …"
+            case _ if self.facts.landing:
+                text = "bringing the outputs back …"
         if text and text != self._explained:
             self._explained = text
             self.printer.note(text)

@@ -1,0 +1,68 @@
+"""What `run` and `rerun` do once there is a run: say so, stand by, step back on Ctrl-C, and end as the script did."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from stoker.cli import ending, terminal
+from stoker.cli.failure import INTERRUPTED
+from stoker.cli.printer import JsonPrinter, Printer, TextPrinter
+from stoker.cli.states import STYLES
+from stoker.cli.terminal import paint, say, show
+from stoker.cli.watch import Watch
+from stoker.client.handle import Run
+from stoker.errors import Conflict
+
+SECOND_THOUGHT_S = 3.0
+
+
+def attend(run: Run, header: str, *, detach: bool, as_json: bool) -> int:
+    """The exit code. With `detach` the run's name, or its facts, is all there is to print."""
+    printer: Printer = JsonPrinter() if as_json else TextPrinter(live=True, exact=True)
+    printer.event("submitted", run.facts)
+    printer.note(header)
+    if detach:
+        if not as_json:
+            show(run.name)
+        printer.note(f"next: stoker logs -f {run.name}")
+        return 0
+    watch = Watch(run, printer)
+    try:
+        facts = watch.until_end()
+    except KeyboardInterrupt:
+        return _step_back(run, watch)
+    printer.event("ended", facts)
+    first, *more = ending.lines(facts, Path.cwd())
+    for line in (paint(first, STYLES[facts.state]), *more):
+        printer.note(line)
+    return ending.exit_code(facts)
+
+
+def _step_back(run: Run, watch: Watch) -> int:
+    """Ctrl-C ends the watching, not the run."""
+    printer, name = watch.printer, run.name
+    printer.event("detached", watch.facts)
+    if watch.facts.state.ended:
+        printer.note(f"{name} has ended; its outputs are still being brought back")
+        return INTERRUPTED
+    printer.note(f"detached: {name} goes on")
+    printer.note(f"  stoker logs -f {name}    come back to it")
+    printer.note(f"  stoker cancel {name}     end it")
+    if terminal.interactive() and _second_thought() and terminal.ask(f"cancel {name}?"):
+        try:
+            run.cancel()
+            say(f"{name} is being cancelled")
+        except Conflict as error:
+            say(error.message)
+    return INTERRUPTED
+
+
+def _second_thought() -> bool:
+    say(f"cancel it? a second Ctrl-C within {SECOND_THOUGHT_S:.0f} s asks")
+    try:
+        time.sleep(SECOND_THOUGHT_S)
+    except KeyboardInterrupt:
+        say()
+        return True
+    return False

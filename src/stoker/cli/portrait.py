@@ -1,0 +1,150 @@
+"""A run in words: the lines of `stoker show`. Pure: facts, time and width come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from stoker.cli import words
+from stoker.cli.ending import seen_from
+from stoker.cli.jobtext import settings
+from stoker.cli.states import ATTEMPT_STYLES, STYLES
+from stoker.cli.tables import Cell, Column, Paint, one_line, pairs, table
+from stoker.model.run import Attempt, Event, Run, RunState
+from stoker.model.snapshot import Entry
+
+_MOST_OUTPUTS = 20
+_MOST_EVENTS = 30
+
+
+def portrait(
+    run: Run,
+    events: Sequence[Event],
+    outputs: Sequence[Entry],
+    here: Path,
+    now: datetime,
+    width: int,
+    paint: Paint,
+) -> list[str]:
+    lines = [_title(run, now, paint), *pairs(_facts(run, here, now), paint)]
+    for title, rows in (
+        ("attempts", _attempts(run, now, width, paint)),
+        ("timeline", _timeline(events, now, width, paint)),
+        ("metrics", _metrics(run, width, paint)),
+        ("outputs", _outputs(outputs, width, paint)),
+    ):
+        lines += ["", paint(title, "strong"), *(f"  {row}" for row in rows)] if rows else []
+    return lines
+
+
+def _title(run: Run, now: datetime, paint: Paint) -> str:
+    parts = [paint(str(run.state), STYLES[run.state])]
+    if run.exit_code is not None and run.state is RunState.FAILED:
+        signal = words.signal_name(run.exit_code)
+        parts.append(f"exit code {run.exit_code}" + (f" ({signal})" if signal else ""))
+    if run.started_at:
+        took = words.duration(((run.ended_at or now) - run.started_at).total_seconds())
+        parts.append(f"{'after' if run.ended_at else 'for'} {took}")
+    return f"{paint(run.name, 'strong')} {' '.join(parts)}" + (f": {one_line(run.reason)}" if run.reason else "")
+
+
+def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
+    by = f" by {run.person}" if run.person else ""
+    landed = f" in {seen_from(run.landed, here)}" if run.landed else ""
+    amount = f"{words.count(run.output_files, 'file')}, {words.size(run.output_bytes)}" if run.output_files else ""
+    return [
+        ("command", run.job.run),
+        ("on", run.job.on),
+        ("submitted", f"{words.clock(run.submitted_at, now)}{by}, {words.age(run.submitted_at, now)} ago"),
+        ("rerun of", run.rerun_of),
+        ("code", _code(run)),
+        ("software", _software(run)),
+        ("data", "\n".join(f"{name}: {where}" for name, where in run.data.items())),
+        ("outputs", f"{amount}{landed}" if amount else ""),
+        ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
+        ("secrets", ", ".join(run.job.secrets)),
+        ("settings", settings(run.job)),
+    ]
+
+
+def _code(run: Run) -> str:
+    if run.git is None:
+        return f"snapshot {run.snapshot[:12]}"
+    branch = f" on {run.git.branch}" if run.git.branch else ""
+    return f"snapshot {run.snapshot[:12]}, git {run.git.commit[:12]}{branch}{', with changes' if run.git.dirty else ''}"
+
+
+def _software(run: Run) -> str:
+    environment = run.job.environment
+    named = environment.requirements or environment.image or environment.dockerfile
+    packages = f", {words.count(len(run.packages), 'package')}" if run.packages and not named else ""
+    return f"{named}" if named else f"{environment.python or run.python}{packages}"
+
+
+def _attempts(run: Run, now: datetime, width: int, paint: Paint) -> list[str]:
+    columns = (
+        Column("#", right=True),
+        Column("STATE"),
+        Column("ASKED"),
+        Column("WAITED", right=True),
+        Column("TIME", right=True),
+        Column("EXIT", right=True),
+        Column("", least=16),
+    )
+    return table(columns, [_attempt(one, now) for one in run.attempts], width - 2, paint) if run.attempts else []
+
+
+def _attempt(one: Attempt, now: datetime) -> list[Cell | str]:
+    waited = words.duration((one.started_at - one.asked_at).total_seconds()) if one.started_at else ""
+    took = words.duration(((one.ended_at or now) - one.started_at).total_seconds()) if one.started_at else ""
+    return [
+        str(one.number),
+        Cell(str(one.outcome or one.state), ATTEMPT_STYLES[one.state]),
+        words.clock(one.asked_at, now),
+        waited,
+        took,
+        "" if one.exit_code is None else str(one.exit_code),
+        one.message,
+    ]
+
+
+def _timeline(events: Sequence[Event], now: datetime, width: int, paint: Paint) -> list[str]:
+    """The first and the newest, where there are very many."""
+    shown = list(events)
+    if len(shown) > _MOST_EVENTS:
+        half = _MOST_EVENTS // 2
+        gap = Event(shown[half].at, "", f"… {len(shown) - 2 * half:,} more …")
+        shown = [*shown[:half], gap, *shown[-half:]]
+    columns = (Column("AT"), Column("AFTER", right=True), Column("WHAT", least=16))
+    start = shown[0].at if shown else now
+    rows = [[words.clock(one.at, now), words.duration((one.at - start).total_seconds()), one.text] for one in shown]
+    return table(columns, rows, width - 2, paint) if rows else []
+
+
+def _metrics(run: Run, width: int, paint: Paint) -> list[str]:
+    columns = (
+        Column("NAME", least=12),
+        Column("LAST", right=True),
+        Column("LEAST", right=True),
+        Column("MOST", right=True),
+        Column("STEP", right=True),
+        Column("POINTS", right=True),
+    )
+    rows = [
+        [
+            name,
+            *map(words.number, (metric.last, metric.least, metric.most)),
+            "" if metric.step is None else words.number(metric.step),
+            f"{metric.count:,}",
+        ]
+        for name, metric in run.metrics.items()
+    ]
+    return table(columns, rows, width - 2, paint) if rows else []
+
+
+def _outputs(outputs: Sequence[Entry], width: int, paint: Paint) -> list[str]:
+    columns = (Column("FILE", least=20), Column("SIZE", right=True))
+    rows = [[entry.path, words.size(entry.size_bytes)] for entry in outputs[:_MOST_OUTPUTS]]
+    left = len(outputs) - len(rows)
+    return table(columns, rows, width - 2, paint) + ([f"… and {left:,} more"] if left else []) if rows else []

@@ -1,0 +1,99 @@
+"""`stoker ps`: the runs at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from stoker.cli import terminal, words
+from stoker.cli.command import Command, json_option
+from stoker.cli.states import STYLES
+from stoker.cli.tables import Cell, Column, table
+from stoker.cli.terminal import paint_data, say, show, show_json
+from stoker.client.client import Client
+from stoker.model.run import Run, RunState
+
+ACTIVE = "active"
+_ALL = 1_000_000
+_COLUMNS = (
+    Column("RUN", least=12),
+    Column("STATE"),
+    Column("AGE", right=True),
+    Column("TIME", right=True),
+    Column("ON", least=6),
+    Column("LAST METRIC", least=8),
+    Column("EXIT", right=True),
+)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker ps", "what is under way, and the last 20"),
+        ("stoker ps --experiment ants --state failed", "failed runs of one experiment"),
+        ("stoker ps -a --json", "everything, for a program"),
+    ],
+)
+@click.option("-a", "--all", "everything", is_flag=True, help="Every run there is.")
+@click.option("-n", "limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
+@click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
+@click.option("--state", default="", type=click.Choice(["", ACTIVE, *RunState]), metavar="STATE", help="Only these.")
+@json_option()
+def command(everything: bool, limit: int, experiment: str, state: str, as_json: bool) -> None:
+    """List runs: those under way first.
+
+    Under way are runs that are queued, starting or running; they are all shown, then the newest of the others. STATE
+    is one of these, or succeeded, failed, cancelled, or active for all that are under way.
+    """
+    runs = _runs(Client.connect(), _ALL if everything else limit, experiment, state)
+    if as_json:
+        show_json({"runs": runs})
+        return
+    if not runs:
+        wanted = experiment or state
+        say("no such runs" if wanted else "no runs yet: `stoker init` writes a job file, `stoker run` runs it")
+        return
+    now = datetime.now(UTC)
+    for line in table(_COLUMNS, [row(run, now) for run in runs], terminal.width(), paint_data):
+        show(line)
+
+
+def _runs(client: Client, limit: int, experiment: str, state: str) -> list[Run]:
+    newest = client.runs(limit=limit, experiment=experiment, state=state)
+    if state or (len(newest) < limit):
+        return _active_first(newest)
+    active = client.runs(limit=_ALL, experiment=experiment, state=ACTIVE)
+    known = {run.id for run in active}
+    return _active_first([*active, *(run for run in newest if run.id not in known)])[: max(limit, len(active))]
+
+
+def _active_first(runs: Sequence[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: run.state.ended)  # stable: newest first within both
+
+
+def row(run: Run, now: datetime) -> list[Cell | str]:
+    ended = run.ended_at or now
+    took = words.duration((ended - run.started_at).total_seconds()) if run.started_at else ""
+    code = "" if run.exit_code is None else str(run.exit_code)
+    return [
+        run.name,
+        Cell(str(run.state), STYLES[run.state]),
+        words.age(run.submitted_at, now),
+        took,
+        run.job.on,
+        last_metric(run),
+        Cell(code, "error" if run.state is RunState.FAILED else ""),
+    ]
+
+
+def last_metric(run: Run) -> str:
+    """The one the job aims at, else the one that was reported last."""
+    target = run.job.stop_when
+    name = target.metric if target and target.metric in run.metrics else next(reversed(dict(run.metrics)), "")
+    if not name:
+        return ""
+    metric = run.metrics[name]
+    step = "" if metric.step is None else f" @ {words.number(metric.step)}"
+    return f"{name} {words.number(metric.last)}{step}"

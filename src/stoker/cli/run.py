@@ -1,0 +1,67 @@
+"""`stoker run`: the whole way from a job file to the outputs."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from stoker.cli import jobsource, words
+from stoker.cli.attend import attend
+from stoker.cli.command import Command, job_options, json_option
+from stoker.cli.failure import INTERRUPTED
+from stoker.cli.terminal import interactive, say
+from stoker.client.client import Client
+from stoker.model.run import Run as Facts
+
+_PATIENCE_S = 1.0
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker run", "run the job in stoker.yaml"),
+        ("stoker run --set nodes=2 --set env.SEED=7", "change the job on the way"),
+        ("stoker run -d train/stoker.yaml", "submit another file and return at once"),
+    ],
+)
+@job_options()
+@click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
+@json_option()
+def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, as_json: bool) -> int:
+    """Run a job and show its output.
+
+    What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
+    cancelled run, 125 for trouble of Stoker's own). Ctrl-C stops the watching, not the run.
+    """
+    source = jobsource.read(file, sets, on)
+    upload = Upload()
+    try:
+        with jobsource.located(source):
+            run = Client.connect().submit(source.job, source.folder, name=name, progress=upload.progress)
+    except KeyboardInterrupt:
+        say("interrupted while submitting; `stoker ps` shows whether there is a run")
+        return INTERRUPTED
+    return attend(run, header(run.facts, upload.sent_bytes), detach=detach, as_json=as_json)
+
+
+def header(run: Facts, sent_bytes: int) -> str:
+    """`ants-7 on local, code 3f9c2ab1 (git 1a2b3c4d with changes, 3.1 kB sent)`"""
+    git = f"git {run.git.commit[:8]}{' with changes' if run.git.dirty else ''}" if run.git else ""
+    details = ", ".join(filter(None, [git, f"{words.size(sent_bytes)} sent" if sent_bytes else "nothing new to send"]))
+    return f"{run.name} on {run.job.on}, code {run.snapshot[:8]} ({details})"
+
+
+class Upload:
+    """Says how far the sending of code is, where that takes longer than a moment and somebody looks."""
+
+    def __init__(self) -> None:
+        self.sent_bytes = 0
+        self._next = time.monotonic() + _PATIENCE_S
+
+    def progress(self, sent_bytes: int, all_bytes: int) -> None:
+        self.sent_bytes = sent_bytes
+        now = time.monotonic()
+        if now > self._next and interactive():
+            self._next = now + _PATIENCE_S
+            say(f"sending code: {words.size(sent_bytes)} of {words.size(all_bytes)}")

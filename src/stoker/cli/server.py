@@ -1,0 +1,71 @@
+"""`stoker server`: this computer's server, by hand."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from stoker.cli import words
+from stoker.cli.command import Group, json_option
+from stoker.cli.terminal import say, show, show_json
+from stoker.client import launch
+from stoker.client.settings import from_environment
+from stoker.errors import ServerUnavailable
+
+
+@click.group(
+    cls=Group,
+    examples=[
+        ("stoker server status", "where it is, and since when"),
+        ("stoker server stop", "stop it; runs go on, and the next command starts it again"),
+    ],
+)
+def command() -> None:
+    """Start, stop or look at this computer's server.
+
+    Commands start it when they need it, and runs go on without it: stopping it is safe at any time.
+    """
+
+
+@command.command()
+@json_option()
+def start(as_json: bool) -> None:
+    """Start the server, if it is not there already."""
+    settings = from_environment()
+    launch.connect(settings).get("/v1/health")
+    _tell(launch.status(settings), as_json)
+
+
+@command.command()
+@json_option()
+def stop(as_json: bool) -> None:
+    """Stop the server. Runs go on, and are caught up with when it starts again."""
+    stopped = launch.stop(from_environment())
+    if as_json:
+        show_json({"stopped": stopped})
+    else:
+        say("the server has stopped; runs go on" if stopped else "no server was running")
+
+
+@command.command()
+@json_option()
+def status(as_json: bool) -> int:
+    """Say whether the server is up. The exit code is 1 where it is not."""
+    facts = launch.status(from_environment())
+    if facts is None and not as_json:
+        say("no server is running; the next command that needs one starts it")
+        return 1
+    _tell(facts, as_json)
+    return 0 if facts else 1
+
+
+def _tell(facts: dict[str, Any] | None, as_json: bool) -> None:
+    if as_json:
+        show_json({"up": facts is not None, "server": facts})
+        return
+    if facts is None:
+        raise ServerUnavailable("the server started, and is gone again", hint="look at `stoker doctor`")
+    since = words.age(datetime.fromisoformat(facts["started_at"]), datetime.now(UTC))
+    show(f"up for {since} at {facts['url']} (version {facts['version']}, process {facts['pid']}, home {facts['home']})")

@@ -1,0 +1,102 @@
+"""`stoker show`: everything about a run."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from stoker.cli import terminal
+from stoker.cli.command import NEWEST, Command, json_option, run_argument
+from stoker.cli.plot import plot
+from stoker.cli.portrait import portrait
+from stoker.cli.terminal import paint_data, say, show, show_json
+from stoker.client.client import Client
+from stoker.client.handle import Run
+from stoker.client.metrics import Metrics
+from stoker.errors import NotFound
+from stoker.model.fields import nearest
+from stoker.model.snapshot import Entry
+from stoker.model.wire import from_plain
+
+_MOST_CHARTS = 4
+_PLOT_WIDTH = 100
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker show", "everything about the newest run"),
+        ("stoker show ants-7 --plot", "with curves of its metrics"),
+        ("stoker show ants-7 --plot val_acc", "with the curve of one of them"),
+    ],
+)
+@run_argument()
+@click.option("--plot", "metric", is_flag=False, flag_value="", default=None, metavar="[METRIC]", help="Draw curves.")
+@json_option()
+def command(name: str, metric: str | None, as_json: bool) -> None:
+    """Show everything about a run.
+
+    Its state and the reason for it, what it ran with, its attempts, what happened when, its metrics and its outputs.
+    Without RUN: the newest.
+    """
+    client = Client.connect()
+    run, metric = _meant(client, name, metric)
+    events, outputs = run.events(), output_entries(client, run)
+    metrics = run.metrics() if metric is not None else None
+    if as_json:
+        points = {"points": list(metrics)} if metrics is not None else {}
+        show_json({"run": run.facts, "events": events, "outputs": outputs, **points})
+        return
+    for line in portrait(run.facts, events, outputs, Path.cwd(), datetime.now(UTC), terminal.width(), paint_data):
+        show(line)
+    if metrics is not None:
+        for line in charts(metrics, metric or "", min(terminal.width(), _PLOT_WIDTH)):
+            show(line)
+    if run.facts.hint:
+        say(f"hint: {run.facts.hint}")
+
+
+def _meant(client: Client, name: str, metric: str | None) -> tuple[Run, str | None]:
+    """`stoker show --plot ants-7` names a run, not a metric, unless the newest run has a metric of that name."""
+    run = client.run(name)
+    if name == NEWEST and metric and metric not in run.facts.metrics and metric not in run.metrics().names:
+        try:
+            return client.run(metric), ""
+        except NotFound:
+            pass
+    return run, metric
+
+
+def output_entries(client: Client, run: Run) -> list[Entry]:
+    """The files, as far as the run has saved them."""
+    told = client.connection.get(f"/v1/runs/{run.name}/outputs")
+    return [from_plain(Entry, entry) for entry in told["entries"]]
+
+
+def charts(metrics: Metrics, name: str, width: int) -> list[str]:
+    if name and name not in metrics.names:
+        near = nearest(name, metrics.names)
+        known = ", ".join(metrics.names) or "it has reported none"
+        raise NotFound(
+            f"the run has no metric `{name}`", hint=f"did you mean `{near}`?" if near else f"known metrics: {known}"
+        )
+    names = [name] if name else metrics.names[:_MOST_CHARTS]
+    if not names:
+        return ["", "no metrics to draw yet"]
+    height = max(6, min(16, (shutil.get_terminal_size().lines - 4) // len(names) - 4))
+    lines: list[str] = []
+    for one in names:
+        lines += ["", paint_data(one, "strong"), *plot(_series(metrics, one), width, height)]
+    left = metrics.names[_MOST_CHARTS:] if not name else []
+    return lines + ([f"also: {', '.join(left)} (draw one with --plot NAME)"] if left else [])
+
+
+def _series(metrics: Metrics, name: str) -> Sequence[tuple[float | None, float]]:
+    """Of the first rank that reports it: the others' curves would only blur it."""
+    having = [point for point in metrics if name in point.values]
+    rank = min(point.rank for point in having)
+    return [(point.step, point.values[name]) for point in having if point.rank == rank]

@@ -1,0 +1,20 @@
+"""How states look: the style of each."""
+
+from __future__ import annotations
+
+from stoker.model.run import AttemptState, RunState
+
+STYLES: dict[RunState, str] = {
+    RunState.QUEUED: "faint",
+    RunState.STARTING: "busy",
+    RunState.RUNNING: "busy",
+    RunState.SUCCEEDED: "good",
+    RunState.FAILED: "error",
+    RunState.CANCELLED: "warn",
+}
+ATTEMPT_STYLES: dict[AttemptState, str] = {
+    AttemptState.ASKED: "faint",
+    AttemptState.RUNNING: "busy",
+    AttemptState.ENDED: "",
+    AttemptState.LOST: "warn",
+}
