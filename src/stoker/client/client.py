@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote
 
-from stoker.client.comparison import Difference
+from stoker.client import launch, submission
+from stoker.client.comparison import Difference, compare
 from stoker.client.connection import Connection
 from stoker.client.handle import Run
-from stoker.client.settings import Settings
+from stoker.client.settings import Settings, from_environment
 from stoker.client.submission import Plan, Progress
+from stoker.errors import NotFound
 from stoker.model import run as model
+from stoker.model import wire
+from stoker.model.fields import nearest
 from stoker.model.job import Job
+from stoker.model.snapshot import Snapshot
+
+NEWEST = "last"
+_PAGE = 200
 
 
 class Client:
@@ -21,31 +30,66 @@ class Client:
     @classmethod
     def connect(cls, settings: Settings | None = None, *, start: bool = True) -> Client:
         """Settings default to the environment's. Starts this computer's server if need be, unless `start` is off."""
-        raise NotImplementedError
+        given = settings or from_environment()
+        return cls(given, launch.connect(given, start=start))
 
     def plan(self, job: Job, folder: Path | str = ".") -> Plan:
         """What `submit` would do. Relative paths of the job start from `folder`."""
-        raise NotImplementedError
+        return submission.plan(job, Path(folder), self.settings, self.connection)
 
     def submit(self, job: Job, folder: Path | str = ".", *, name: str = "", progress: Progress | None = None) -> Run:
         """Makes a run. `name` overrides `<job name>-<n>`."""
-        raise NotImplementedError
+        given = Path(folder)
+        return self._handle(submission.submit(job, given, self.settings, self.connection, name=name, progress=progress))
 
     def rerun(self, name: str) -> Run:
         """A new run with the code, software, data and command of an old one; secrets come from the environment."""
-        raise NotImplementedError
+        return self._handle(submission.submit_again(self.run(name).facts, self.settings, self.connection))
 
     def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[model.Run]:
         """Newest first. `state` may be one of RunState, or `active`."""
-        raise NotImplementedError
+        found: list[model.Run] = []
+        before: str | None = ""
+        while before is not None and len(found) < limit:
+            count = min(limit - len(found), _PAGE)
+            query = {"limit": count, "before": before or None, "experiment": experiment or None, "state": state or None}
+            page = self.connection.get("/v1/runs", query)
+            found += [wire.from_plain(model.Run, row) for row in page["runs"]]
+            before = page["next"]
+        return found
 
     def run(self, name: str) -> Run:
         """The run of this name. `last` is the newest of all, an experiment's name the newest of its runs."""
-        raise NotImplementedError
+        if name != NEWEST:
+            try:
+                return self._handle(wire.from_plain(model.Run, self.connection.get(f"/v1/runs/{quote(name, safe='')}")))
+            except NotFound:
+                pass
+        newest = self.runs(limit=1, experiment="" if name == NEWEST else name)
+        if newest:
+            return self._handle(newest[0]).refresh()  # a list leaves out what is long
+        raise self._unknown(name)
 
     def remove(self, name: str) -> None:
         """Removes an ended run and everything the server holds of it. Outputs already brought back stay."""
-        raise NotImplementedError
+        self.connection.delete(f"/v1/runs/{quote(self.run(name).name, safe='')}")
 
     def compare(self, first: str, second: str) -> Difference:
-        raise NotImplementedError
+        """What differs between two runs."""
+        one, other = self.run(first).facts, self.run(second).facts
+        return compare(one, other, self._code(one), self._code(other))
+
+    def _handle(self, facts: model.Run) -> Run:
+        return Run(facts, self.connection, self.settings)
+
+    def _code(self, run: model.Run) -> Snapshot:
+        return wire.from_plain(Snapshot, self.connection.get(f"/v1/snapshots/{quote(run.snapshot, safe='')}"))
+
+    def _unknown(self, name: str) -> NotFound:
+        runs = self.runs(limit=_PAGE)
+        if not runs:
+            return NotFound("there are no runs yet", hint="start one with `stoker run`")
+        near = nearest(name, [run.name for run in runs] + [run.experiment for run in runs])
+        return NotFound(
+            f"there is no run `{name}`", hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`"
+        )

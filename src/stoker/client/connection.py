@@ -19,6 +19,7 @@ _CONNECT_S = 10.0
 _SILENCE_S = 60.0  # after which a quiet stream is taken for a dead one; its reader asks again where it was
 _PATIENCE_S = 15.0  # how long a server that has answered before may be away
 _PAUSE_S = 0.1
+_TRIES = 3  # for an answer that breaks off
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,14 @@ class Connection:
     def _json(
         self, method: str, target: str, body: bytes | Iterable[bytes] | None = None, *, repeat: bool, timeout_s: float
     ) -> Any:
-        line, answer = self._ask(method, target, body, repeat=repeat, timeout_s=timeout_s)
-        data = self._whole(line, answer)
+        for tries_left in range(_TRIES if repeat else 1, 0, -1):
+            line, answer = self._ask(method, target, body, repeat=repeat, timeout_s=timeout_s)
+            try:
+                data = self._whole(line, answer)
+                break
+            except ServerUnavailable:  # restarted while it was answering
+                if tries_left == 1:
+                    raise
         if answer.status >= 400:
             self._refused(answer.status, data)
         try:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
+from stoker.client import notebook
 from stoker.client.connection import Connection
-from stoker.client.metrics import Metrics
+from stoker.client.metrics import Metrics, Point
 from stoker.client.settings import Settings
+from stoker.client.tail import Tail
+from stoker.errors import NotFound, RunFailed
 from stoker.model import run as model
+from stoker.model import wire
 from stoker.model.run import Event, RunState
+
+_LONG_POLL_S = 25.0
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,14 @@ class Run:
 
     def __init__(self, facts: model.Run, connection: Connection, settings: Settings) -> None:
         self.facts = facts
+        self._connection = connection
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        return f"Run({self.name}: {self.state})"
+
+    def _repr_html_(self) -> str:
+        return notebook.card(self.facts, datetime.now(UTC))
 
     @property
     def name(self) -> str:
@@ -41,19 +59,40 @@ class Run:
 
     def refresh(self) -> Run:
         """Looks once. Returns itself, so that `run.refresh().state` reads well."""
-        raise NotImplementedError
+        self.facts = wire.from_plain(model.Run, self._connection.get(self._path()))
+        return self
 
     def changes(self, timeout_s: float | None = None) -> Iterator[model.Run]:
-        """The facts now, then after every change, until the run has ended or the time is up."""
-        raise NotImplementedError
+        """The facts as last seen, then after every change, until the run is over or the time is up.
+
+        Over means ended, with the outputs in their folder where the server brings them.
+        """
+        give_up = None if timeout_s is None else time.monotonic() + timeout_s
+        yield self.facts
+        while self.facts.open:
+            wait_s = _LONG_POLL_S if give_up is None else min(_LONG_POLL_S, give_up - time.monotonic())
+            if wait_s <= 0:
+                return
+            if self._newer(wait_s):
+                yield self.facts
 
     def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Run:
-        """Returns once the run has ended, or when the time is up: look at `state`.
+        """Returns once the run is over, or when the time is up: look at `state`.
 
         With `check`, a run that did not succeed raises RunFailed, and a time-out TimeoutError. In a notebook a
         display of the run is kept up to date meanwhile.
         """
-        raise NotImplementedError
+        with notebook.Live(self) if notebook.inside() else nullcontext():
+            for _ in self.changes(timeout_s):
+                pass
+        if check and not self.state.ended:
+            raise TimeoutError(f"{self.name} is still {self.state} after {timeout_s:g} s")
+        if check and self.state is not RunState.SUCCEEDED:
+            why = f": {self.facts.reason}" if self.facts.reason else ""
+            raise RunFailed(
+                f"{self.name} {_ENDED[self.state]}{why}", hint=self.facts.hint or f"stoker logs {self.name}"
+            )
+        return self
 
     def logs(
         self,
@@ -70,32 +109,113 @@ class Run:
         and goes on through later ones until the run has ended. A lost connection or a server restart is bridged:
         nothing is lost, nothing comes twice.
         """
-        raise NotImplementedError
+        number = self._attempt(attempt, follow)
+        if number is None:
+            return
+        tail = Tail(self._connection, f"{self._path()}/logs/{number}/{rank}", offset, since)
+        yield from self._tailed(tail, number, follow)
+        if not tail.read_any:
+            self._check_rank(number, rank)
+        while follow and attempt is None and self._has_later(number):
+            number += 1
+            tail = Tail(self._connection, f"{self._path()}/logs/{number}/{rank}")
+            yield from self._tailed(tail, number, follow)
 
     def log_list(self) -> list[Log]:
         """Every log there is, by attempt and rank."""
-        raise NotImplementedError
+        rows = self._connection.get(f"{self._path()}/logs")["logs"]
+        return [Log(row["attempt"], row["rank"], row["bytes"], row["complete"]) for row in rows]
 
     def metrics(self) -> Metrics:
-        raise NotImplementedError
+        """Everything the run has measured so far."""
+        rows = self._connection.get(f"{self._path()}/metrics")["points"]
+        return Metrics(
+            Point(row["attempt"], row["rank"], datetime.fromtimestamp(row["at"], UTC), row["step"], row["values"])
+            for row in rows
+        )
 
     def events(self) -> list[Event]:
         """The run's timeline."""
-        raise NotImplementedError
+        return [wire.from_plain(Event, row) for row in self._connection.get(f"{self._path()}/events")["events"]]
 
     def cancel(self) -> Run:
         """Asks for the end and returns at once; `wait` for it. Ended runs are a Conflict."""
-        raise NotImplementedError
+        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/cancel"))
+        return self
 
     def fetch(self, into: Path | str | None = None) -> Path:
         """Brings the outputs to `into/<run>` and returns that folder; None is `./outputs`.
 
-        Every byte is verified before it takes its place. A failed run lands in `<run>-failed`, a cancelled one in
-        `<run>-cancelled`. Calling it again brings only what has changed.
+        Every byte is verified before it takes its place. A run that did not succeed lands in `<run>-failed` or
+        `<run>-cancelled`, one under way in `<run>-running`. Calling it again brings only what has changed.
         """
-        raise NotImplementedError
+        from stoker.client.fetching import fetch  # not needed to submit or follow
+
+        self.refresh()
+        return fetch(self.facts, self._connection, Path("outputs") if into is None else Path(into))
 
     @property
     def outputs(self) -> Path:
         """The folder with the run's outputs, fetched now if they are not on this computer yet."""
-        raise NotImplementedError
+        if self.facts.landing:
+            self.wait()
+        landed = Path(self.facts.landed) if self.facts.landed and self._settings.local else None
+        return landed if landed and landed.is_dir() else self.fetch()
+
+    def _path(self) -> str:
+        return f"/v1/runs/{quote(self.name, safe='')}"
+
+    def _newer(self, wait_s: float) -> bool:
+        """Waits for facts newer than those last seen; False where none came."""
+        version = self.facts.version
+        query = {"newer_than": version, "wait_s": round(wait_s, 3)}
+        told = self._connection.get(self._path(), query, timeout_s=wait_s + 30.0)
+        self.facts = wire.from_plain(model.Run, told)
+        return self.facts.version > version
+
+    def _attempt(self, wanted: int | None, follow: bool) -> int | None:
+        """The attempt to read; None where there is none yet and none is waited for."""
+        if not self._seen(wanted):
+            self.refresh()
+        if wanted is not None:
+            if not self._seen(wanted) and not (follow and not self.state.ended):
+                raise NotFound(f"{self.name} has no attempt {wanted}", hint=f"it has {len(self.facts.attempts)}")
+            return wanted
+        newest = self.facts.attempt
+        return newest.number if newest else 1 if follow else None
+
+    def _seen(self, number: int | None) -> bool:
+        """The newest attempt is only known to be that once the run has ended."""
+        if number is None:
+            return self.state.ended
+        return any(attempt.number == number for attempt in self.facts.attempts)
+
+    def _tailed(self, tail: Tail, number: int, follow: bool) -> Iterator[bytes]:
+        yield from tail.read(follow)
+        # An answer that ends before the attempt does was cut off politely: go on where it stopped.
+        while follow and not self._over(number):
+            time.sleep(_PAUSE_S)
+            yield from tail.read(follow)
+
+    def _over(self, number: int) -> bool:
+        self.refresh()
+        found = [attempt for attempt in self.facts.attempts if attempt.number == number]
+        return self.state.ended if not found else found[0].state in (model.AttemptState.ENDED, model.AttemptState.LOST)
+
+    def _has_later(self, number: int) -> bool:
+        """Waits until there is a later attempt, or will be none."""
+        while len(self.facts.attempts) <= number:
+            if self.state.ended:
+                return False
+            self._newer(_LONG_POLL_S)
+        return True
+
+    def _check_rank(self, number: int, rank: int) -> None:
+        """An empty log is fine; one of a rank that does not exist is a mistake."""
+        ranks = [log.rank for log in self.log_list() if log.attempt == number]
+        if ranks and rank not in ranks:
+            known = ", ".join(str(one) for one in ranks)
+            raise NotFound(f"attempt {number} of {self.name} has no rank {rank}", hint=f"it has {known}")
+
+
+_ENDED = {RunState.FAILED: "failed", RunState.CANCELLED: "was cancelled"}

@@ -93,6 +93,9 @@ class Line:
         except (OSError, ValueError) as error:
             self.close()
             raise Broken(_words(error)) from error
+        except BaseException:  # of whoever makes the body: half a request has been sent
+            self.close()
+            raise
         if answered.get("connection", "").lower() == "close":
             self.reusable = False
         return Answer(status, answered, self._body(status, answered))
