@@ -89,7 +89,7 @@ class Database:
             if known:
                 return _run(known)
             run = _numbered(connection, run)
-            connection.execute(insert(_RUNS).values(_row(run), submission=submission))
+            connection.execute(insert(_RUNS).values(_row(run) | {"submission": submission}))
             _add_events(connection, run, events)
         return run
 
