@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stoker.client import jobfile
+from stoker.client.starter import starter
+from stoker.model.job import Job
+
+
+@pytest.fixture
+def job_for(tmp_path: Path) -> Callable[..., Job]:
+    """The job in the starter for a folder with these files."""
+
+    def job_for(folder: str = "My Project", **files: str) -> Job:
+        place = tmp_path / folder
+        place.mkdir()
+        for name, text in files.items():
+            path = place / name.replace("__", "/").replace("_py", ".py").replace("_txt", ".txt")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        return read(place)
+
+    return job_for
+
+
+def read(place: Path) -> Job:
+    path = place / "stoker.yaml"
+    path.write_text(starter(place), encoding="utf-8")
+    return jobfile.read(path).job
+
+
+FLAGS = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--input_dir", default="images")
+parser.add_argument("-o", "--output-dir", default="model")
+parser.add_argument("--checkpoint_dir")
+parser.add_argument("--epochs", type=int, default=25)
+parser.add_argument("--model_name", required=True)
+"""
+
+
+def test_an_empty_folder_gets_a_job_to_fill_in(job_for):
+    job = job_for()
+    assert (job.name, job.run) == ("my-project", "python train.py")
+
+
+def test_the_script_is_found_by_its_name_and_then_by_what_it_does(job_for):
+    assert job_for("a", utils_py="", train_py="", main_py="").run == "python train.py"
+    assert job_for("b", utils_py="x = 1", experiment_py="if __name__ == '__main__': pass").run == "python experiment.py"
+    assert job_for("c", data_py="", net_py="import torch").run == "python net.py"
+    assert job_for("d", setup_py="if __name__ == '__main__': pass", train_bert_py="").run == "python train_bert.py"
+
+
+def test_flags_for_folders_are_filled_in(job_for):
+    job = job_for(train_py=FLAGS, images__ant_txt="x")
+    assert job.run == (
+        "python train.py --input_dir ${data.input} --output-dir ${outputs} --checkpoint_dir ${checkpoints}"
+    )
+    assert job.data["input"].path == "images"
+
+
+def test_data_that_is_not_there_is_left_to_the_script(job_for):
+    job = job_for(train_py=FLAGS)
+    assert not job.data
+    assert "input_dir" not in job.run
+
+
+def test_other_flags_are_told_in_a_comment(tmp_path: Path):
+    (tmp_path / "train.py").write_text(FLAGS)
+    text = starter(tmp_path)
+    assert "# it also takes --input_dir images, --epochs 25" in text
+    assert "# the script needs as well: --model_name" in text
+
+
+@pytest.mark.parametrize(
+    ("code", "outputs", "checkpoints"),
+    [
+        ('OUTPUT_DIR = "results"', "results", "checkpoints"),
+        ('torch.save(model, "results/model.pt")', "results", "checkpoints"),
+        ('torch.save(model, "ckpts/last.pt")', "outputs", "ckpts"),
+        ('TrainingArguments(output_dir="bert-out")', "bert-out", "checkpoints"),
+        ('os.makedirs("checkpoints/a", exist_ok=True)\nPath("artifacts").mkdir()', "artifacts", "checkpoints"),
+        ('torch.save(model, "/tmp/model.pt")\nopen("../x/y", "w")', "outputs", "checkpoints"),
+        ('torch.save(model, f"{d}/model.pt")\nsave("a: b/c")\nsave("C:/x/y")', "outputs", "checkpoints"),
+    ],
+)
+def test_folders_the_script_writes_to_are_brought_back(job_for, code: str, outputs: str, checkpoints: str):
+    job = job_for(train_py=code)
+    assert (job.outputs, job.checkpoints) == (outputs, (checkpoints,))
+
+
+def test_a_file_written_beside_the_script_is_pointed_out(tmp_path: Path):
+    (tmp_path / "train.py").write_text('import torch\ntorch.save(net, "model.pt")')
+    assert "writes model.pt beside itself" in starter(tmp_path)
+
+
+def test_requirements_and_secrets_and_ranks_are_offered_but_not_switched_on(tmp_path: Path):
+    (tmp_path / "train.py").write_text(
+        "import os, torch.distributed as dist\nos.environ['HF_TOKEN']\nos.getenv('HOME')"
+    )
+    (tmp_path / "requirements.txt").touch()
+    text = starter(tmp_path)
+    assert "# environment: requirements.txt" in text
+    assert "# secrets: [HF_TOKEN]" in text
+    assert "# processes: gpus" in text
+    assert read(tmp_path) == Job(name=read(tmp_path).name, run="python train.py")
+
+
+def test_every_line_it_offers_can_be_switched_on(tmp_path: Path):
+    (tmp_path / "train.py").write_text("import os, torch.distributed as dist\nos.environ['HF_TOKEN']")
+    (tmp_path / "requirements.txt").touch()
+    head, *lines = starter(tmp_path).splitlines()
+    offered = [line.removeprefix("# ") if line.startswith("# ") and ":" in line else line for line in lines]
+    path = tmp_path / "stoker.yaml"
+    path.write_text("\n".join([head, *offered]))
+    job = jobfile.read(path).job
+    assert (job.processes, job.launcher, job.secrets, job.retries) == ("gpus", "torchrun", ("HF_TOKEN",), 2)
+
+
+def test_the_script_is_not_run(job_for, tmp_path: Path):
+    job_for(train_py=f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_files_that_are_no_python_are_passed_over(job_for):
+    job = job_for("a", train_py="def (", main_py="x = 1")
+    assert job.run == "python main.py"
+    assert job_for("b", train_py="(" * 100_000, main_py="x = 1").run == "python main.py"
+
+
+@pytest.mark.parametrize("name", ["Ünïcode", "42", "-_-", "true", "a" * 200, "null", "x #y: z"])
+def test_any_folder_name_becomes_a_name(tmp_path: Path, name: str):
+    place = tmp_path / name
+    place.mkdir()
+    assert read(place).name
+
+
+def test_a_script_with_an_odd_name_is_quoted(tmp_path: Path):
+    (tmp_path / "my train: é.py").write_text("import torch")
+    assert read(tmp_path).run == "python 'my train: é.py'"
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(TEXTS, TEXTS), max_size=3), st.lists(TEXTS, max_size=3))
+def test_whatever_the_script_says_the_starter_can_be_read(
+    tmp_path: Path, flags: list[tuple[str, str]], writes: list[str]
+):
+    rows = [f"p.add_argument({'--' + name!r}, default={default!r})" for name, default in flags]
+    rows += [f"torch.save(m, {path!r}); os.makedirs({path!r}); x = dict(output_dir={path!r})" for path in writes]
+    (tmp_path / "train.py").write_text("\n".join(rows), encoding="utf-8")
+    first = starter(tmp_path)
+    assert first == starter(tmp_path)
+    assert read(tmp_path).run.startswith("python train.py")
