@@ -1,0 +1,340 @@
+"""Writes `docs/reference/` from the code that it describes. With `--check` it writes nothing, and fails where a page
+is out of date."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stoker import errors
+from stoker.cli import COMMANDS, cli
+from stoker.errors import StokerError
+from stoker.model import fields as kinds
+from stoker.model.home import Home
+from stoker.model.job import DataInput, Environment, Job, Spot, schema
+
+REFERENCE = Path(__file__).parent / "reference"
+_NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->"
+
+
+def main(arguments: Sequence[str]) -> int:
+    wanted = pages()
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" in arguments:
+        for path in stale:
+            sys.stderr.write(f"{path.relative_to(REFERENCE.parents[1])} is out of date\n")
+        if stale:
+            sys.stderr.write("hint: make docs\n")
+        return 1 if stale else 0
+    REFERENCE.mkdir(exist_ok=True)
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
+        sys.stderr.write(f"wrote {path.relative_to(REFERENCE.parents[1])}\n")
+    return 0
+
+
+def pages() -> dict[Path, str]:
+    """Every generated file and what should be in it."""
+    return {
+        REFERENCE / "job-file.md": job_page(),
+        REFERENCE / "cli.md": cli_page(),
+        REFERENCE / "errors.md": errors_page(),
+        REFERENCE / "api.md": api_page(),
+        REFERENCE / "schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
+    }
+
+
+# The job file
+
+_JOB_HEAD = f"""{_NOTE}
+# The job file
+
+A job is `stoker.yaml`, or a [`Job` in Python](../guides/python-sdk.md) with the same fields. Every field can be
+changed on the command line: `stoker run --set processes=2 --set env.SEED=7`. Unknown keys are errors at any depth, and
+every problem is told with its line and column. The same rules as JSON Schema, for editors: [schema.json](schema.json).
+
+```yaml
+{{example}}```
+
+Today the only provider is `local`, this computer. Fields that say how to use other machines are read and checked, so
+that a job file need not change later; the table names what `local` refuses or ignores.
+
+"""
+_EXAMPLE = """name: ants-and-bees
+run: python train.py --input_dir ${data.images} --output_dir ${outputs} --epochs 25
+environment: requirements.txt
+data:
+  images: data/hymenoptera
+processes: 2
+time_limit: 8h
+retries: 2
+stop_when: val_acc >= 0.95
+env: {OMP_NUM_THREADS: "1"}
+secrets: [HF_TOKEN]
+"""
+_RECORDS: dict[type[Any], tuple[str, str]] = {
+    Environment: ("environment", "A file name alone stands for `requirements`."),
+    DataInput: ("data.&lt;name&gt;", "A path alone stands for `path`."),
+    Spot: ("spot", "`true` is spot at any price, `false` is none."),
+}
+# What the fields do on `local`, where that is not what their help says.
+_ON_LOCAL = {
+    "checkpoints": "`local`: the folder is made, and is not put back yet",
+    "nodes": "`local`: 1",
+    "launcher": "`auto` is `plain`",
+    "spot": "`local`: ignored",
+    "budget": "`local`: costs nothing, so it is never passed",
+    "deadline": "`local`: ignored",
+    "image": "`local`: refused",
+    "dockerfile": "`local`: refused",
+    "dataset": "refused: datasets do not exist yet",
+    "path": "`local`: a path on this computer",
+    "mode": "`local`: the script reads the path itself",
+}
+
+
+def job_page() -> str:
+    parts = [_JOB_HEAD.format(example=_EXAMPLE), "## Fields\n\n", _field_table(Job)]
+    for record, (name, note) in _RECORDS.items():
+        parts.append(f"\n## {name}\n\n{inspect.getdoc(record)} {note}\n\n{_field_table(record)}")
+    return "".join(parts) + _JOB_TAIL
+
+
+_JOB_TAIL = """
+## What the command may refer to
+
+| in `run` | is |
+|---|---|
+| `${outputs}` | the run's outputs folder, as an absolute path |
+| `${checkpoints}` | the run's first checkpoints folder, as an absolute path |
+| `${data.<name>}` | where that input is |
+| `${HOME}`, `$HOME` | the shell's: anything in upper case is left to it |
+
+The command is run by `/bin/sh` in a private copy of the source. Values are quoted as they are filled in, so a path with
+spaces is one argument. What the script finds in its environment is in [environment variables](environment.md).
+"""
+
+
+def _field_table(record: type[Any]) -> str:
+    rows = [(f"`{one.name}`", kinds.kind_of(one).expected, _default(one), _help(one)) for one in fields(record)]
+    return _table(("field", "value", "default", "meaning"), rows)
+
+
+def _help(one: Field[Any]) -> str:
+    text: str = one.metadata["help"]
+    return f"{text}. *{_ON_LOCAL[one.name]}*" if one.name in _ON_LOCAL else text
+
+
+def _default(one: Field[Any]) -> str:
+    if one.default is MISSING and one.default_factory is MISSING:
+        return "**required**"
+    value = one.default_factory() if one.default_factory is not MISSING else one.default
+    if value is None or (is_dataclass(value) and not isinstance(value, type)):
+        return "none"
+    if isinstance(value, Mapping | tuple):
+        return ", ".join(f"`{item}`" for item in value) or "none"
+    return f"`{value}`"
+
+
+# The command line
+
+_CLI_HEAD = f"""{_NOTE}
+# Commands
+
+`stoker --help` lists the commands, `stoker COMMAND --help` shows one. Data goes to stdout, everything said beside it
+to stderr. Every command takes `--json`. Where a command takes RUN you may give a run's name, an experiment's name (its
+newest run) or `last` (the newest of all). Exit codes are explained under [errors](errors.md#exit-codes).
+
+"""
+
+
+def cli_page() -> str:
+    context = click.Context(cli, info_name="stoker")
+    contents = [
+        _table(
+            (title, ""),
+            [(f"[`stoker {name}`](#{_anchor(f'stoker {name}')})", line) for name, line in section.items()],
+        )
+        for title, section in COMMANDS.items()
+    ]
+    commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
+    shown = (_command(command, f"stoker {name}") for command, name in zip(commands, _names(), strict=True) if command)
+    return _CLI_HEAD + "\n".join(contents) + "".join(shown)
+
+
+def _names() -> list[str]:
+    return [name for section in COMMANDS.values() for name in section]
+
+
+def _command(command: click.Command, path: str, level: int = 2) -> str:
+    context = click.Context(command, info_name=path)
+    usage = " ".join([path, *command.collect_usage_pieces(context)])
+    text = [f"\n{'#' * level} {path}\n\n```\n{usage}\n```\n\n{_prose(command.help or '')}\n"]
+    options = [record for one in command.get_params(context) if (record := one.get_help_record(context))]
+    options = [(names, meaning) for names, meaning in options if meaning and not names.endswith("--help")]
+    if options:
+        text.append("\n" + _table(("option", ""), [(f"`{names}`", meaning) for names, meaning in options]))
+    if examples := getattr(command, "examples", ()):
+        width = max(len(line) for line, _ in examples)
+        text.append("\n```sh\n" + "".join(f"{line:<{width}}  # {what}\n" for line, what in examples) + "```\n")
+    if isinstance(command, click.Group):
+        inner = (command.get_command(context, name) for name in command.list_commands(context))
+        text += [_command(one, f"{path} {one.name}", level + 1) for one in inner if one]
+    return "".join(text)
+
+
+# Errors
+
+_ERRORS_HEAD = f"""{_NOTE}
+# Errors
+
+An error is told as one line on stderr, with a hint that is a command where one exists:
+
+```
+error: there is no job file `stoker.yaml`
+hint: write a first one with `stoker init`
+```
+
+With `--json` the same goes to stdout as `{{"error": {{"code": …, "message": …, "hint": …, "problems": […]}}}}`. Codes
+never change once published; messages may. In Python every error is a subclass of `stoker.errors.StokerError`.
+
+## Exit codes
+
+`stoker run` and `stoker rerun` end as the script did, so that they can stand in a shell script in its place.
+
+| exit code | meaning |
+|---|---|
+| 0 | the script succeeded, or the metric named in `stop_when` got there |
+| 1 to 124, 126, 127 | the script's own: 127 is the shell's for a command that was not found |
+| 128 + n | the script was killed by signal n: 137 is SIGKILL, 143 is SIGTERM |
+| 125 | Stoker's own trouble: the run could not be prepared or kept, or no server could be had |
+| 130 | the run was cancelled, or you stopped watching it with Ctrl-C |
+
+Other commands use 0 for success and the code of the error they report:
+
+"""
+
+
+def errors_page() -> str:
+    rows = [
+        (f"`{one.code}`", f"`{one.__name__}`", str(one.exit_code), str(one.http_status), _sentences(one))
+        for one in error_classes()
+    ]
+    return _ERRORS_HEAD + _table(("code", "class", "exit code", "HTTP status", "meaning"), rows) + _ERRORS_TAIL
+
+
+_ERRORS_TAIL = """
+`stoker doctor` and `stoker server status` end with 1 where something is not as it should be, `stoker cancel` and
+`stoker rm` with 1 where you answered no.
+"""
+
+
+def error_classes() -> list[type[StokerError]]:
+    """The whole tree, in the order of its file."""
+    return [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, StokerError)]
+
+
+def _sentences(of: type[Any]) -> str:
+    return " ".join((of.__doc__ or "").split())
+
+
+# The API
+
+_API_HEAD = f"""{_NOTE}
+# The API
+
+Loopback HTTP with JSON. `server.json` in Stoker's home holds the URL and the token; send the token as
+`Authorization: Bearer <token>`. The whole description, with the fields of every body, is served as OpenAPI at
+`/v1/openapi.json`. Errors have the shape and the codes of [errors](errors.md). It has no promise of stability before
+1.0: programs are better served by the [Python SDK](../guides/python-sdk.md). In [shapes](#shapes), fields in bold are
+required.
+"""
+
+
+def api_page() -> str:
+    document = openapi()
+    shapes: dict[str, Mapping[str, Any]] = {}
+    calls = "".join(_calls(document, shapes))
+    return _API_HEAD + calls + "\n## Shapes\n" + "".join(_shape(name, shapes[name]) for name in sorted(shapes))
+
+
+def openapi() -> dict[str, Any]:
+    """The description of a server over an empty home. Nothing is started."""
+    from stoker.server.api.app import build
+    from stoker.server.database import Database
+    from stoker.server.service import assemble
+    from stoker.server.settings import Settings
+
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        database = Database.open(home.database)
+        try:
+            return build(assemble(Settings(home), "", database)).openapi()
+        finally:
+            database.close()
+
+
+def _calls(document: Mapping[str, Any], shapes: dict[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The calls, under the noun they are about. Shapes of bodies are collected on the way."""
+    tag = ""
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            if call["tags"][0] != tag:
+                tag = call["tags"][0]
+                yield f"\n## {tag.capitalize()}\n"
+            yield f"\n### {method.upper()} {path}\n"
+            if call.get("description"):
+                yield f"\n{_prose(call['description'])}\n"
+            for verb, body in (("Takes", call.get("requestBody")), ("Answers with", call["responses"]["200"])):
+                for shape in _shapes(body):
+                    shapes[shape["title"]] = shape
+                    yield f"\n{verb} a [`{shape['title']}`](#{shape['title'].lower()}).\n"
+            query = [one for one in call.get("parameters", []) if one["in"] == "query"]
+            if query:
+                rows = [(f"`{one['name']}`", one["schema"]["type"], _given(one["schema"])) for one in query]
+                yield "\n" + _table(("query", "type", "default"), rows)
+
+
+def _shapes(body: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
+    found = (content["schema"] for content in (body or {}).get("content", {}).values())
+    return [shape for shape in found if "title" in shape and "properties" in shape]
+
+
+def _shape(name: str, shape: Mapping[str, Any]) -> str:
+    needed = set(shape.get("required", ()))
+    names = ", ".join(f"**`{one}`**" if one in needed else f"`{one}`" for one in shape["properties"])
+    return f"\n### {name}\n\n{names}\n"
+
+
+def _given(shape: Mapping[str, Any]) -> str:
+    value = shape.get("default")
+    return "none" if value in (None, "") else f"`{json.dumps(value)}`"
+
+
+# Markdown
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+def _prose(text: str) -> str:
+    """Paragraphs of a docstring, each on lines of its own."""
+    return inspect.cleandoc(text).replace("\b", "").strip()
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
