@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stoker.client.connection import Connection
-from stoker.errors import Corrupt, ServerUnavailable, StokerError
+from stoker.errors import Corrupt, Missing, ServerUnavailable
 from stoker.model import wire
 from stoker.model.run import Run, RunState
 from stoker.model.snapshot import Snapshot
@@ -20,29 +20,25 @@ _TRIES = 3
 
 
 def fetch(run: Run, connection: Connection, parent: Path) -> Path:
-    """Returns the folder. A lost connection costs another request for what has not arrived."""
-    path = f"/v1/runs/{quote(run.name, safe='')}/outputs"
-    manifest = wire.from_plain(Snapshot, connection.get(path))
+    """Returns the folder. After a lost connection only what has not arrived is written."""
     name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
     folder = choose_folder(parent.absolute(), name, run.id)
-    landing = Landing(manifest.entries, folder, run.id)
-    failed: StokerError | None = None
     for _ in range(_TRIES):
-        wanted = set(landing.wanted())
-        if not wanted:
-            break
         try:
-            _, pieces = connection.stream(f"{path}.tar")
-            for sha256, content in read_blobs(io.BufferedReader(_Incoming(pieces), 1 << 18)):
-                if sha256 in wanted:
-                    landing.take(sha256, content)
-        except (ServerUnavailable, Corrupt) as error:
-            failed = error
-    else:
-        if failed:
-            raise failed
+            _land(f"/v1/runs/{quote(run.name, safe='')}/outputs", connection, folder, run.id)
+            return folder
+        except (ServerUnavailable, Corrupt, Missing) as error:
+            failed = error  # a restart, or outputs that changed between the list and the contents
+    raise failed
+
+
+def _land(path: str, connection: Connection, folder: Path, owner: str) -> None:
+    landing = Landing(wire.from_plain(Snapshot, connection.get(path)).entries, folder, owner)
+    if landing.wanted():
+        _, pieces = connection.stream(f"{path}.tar")
+        for sha256, content in read_blobs(io.BufferedReader(_Incoming(pieces), 1 << 18)):
+            landing.take(sha256, content)
     landing.finish()
-    return folder
 
 
 class _Incoming(io.RawIOBase):

@@ -13,6 +13,7 @@ from typing import Any
 from stoker.client import datamark
 from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
+from stoker.client.git import GitLook
 from stoker.client.packages import packages_of
 from stoker.client.settings import Settings
 from stoker.client.tree import Tree, scan
@@ -86,7 +87,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         left_out=tuple(path for path in prepared.left_out if (prepared.tree.root / path).exists()),
         new_files=len(new),
         new_bytes=sum(new.values()),
-        git=prepared.git,
+        git=prepared.git.facts(),
         python=settings.python,
         environment=_environment(job, settings.python),
         data=prepared.data,
@@ -146,7 +147,7 @@ class _Prepared:
     job: Job
     tree: Tree
     left_out: tuple[str, ...]
-    git: Git | None
+    git: GitLook
     data: tuple[DataUse, ...]
     secrets: Mapping[str, str]
     land_in: str
@@ -162,7 +163,7 @@ class _Prepared:
             data={use.name: use.where for use in self.data if not use.where.startswith("dataset ")},
             data_marks={use.name: use.mark for use in self.data if use.mark},
             packages=packages_of(settings.python),
-            git=self.git,
+            git=self.git.facts(),
             land_in=self.land_in,
             secrets=self.secrets,
         )
@@ -173,7 +174,7 @@ def _prepare(job: Job, folder: Path, settings: Settings) -> _Prepared:
     folder = folder.absolute()
     source = Path(os.path.normpath(folder / Path(job.source).expanduser()))
     _check_source(job, source)
-    git = None
+    git = GitLook(source)
     data = datamark.look(job, folder)
     secrets = _secrets(job, settings)
     land_in = folder / LAND_IN
