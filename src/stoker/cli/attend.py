@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
-from stoker.cli import ending, terminal
+from stoker.cli import ending, queueing, terminal
 from stoker.cli.failure import INTERRUPTED
 from stoker.cli.printer import JsonPrinter, Printer, TextPrinter
 from stoker.cli.states import STYLES
 from stoker.cli.terminal import paint, say, show
 from stoker.cli.watch import Watch
+from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.errors import Conflict
 
 SECOND_THOUGHT_S = 3.0
 
 
-def attend(run: Run, header: str, *, detach: bool, as_json: bool) -> int:
+def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool) -> int:
     """The exit code. With `detach` the run's name, or its facts, is all there is to print."""
     printer: Printer = JsonPrinter() if as_json else TextPrinter(live=True, exact=True)
     printer.event("submitted", run.facts)
@@ -27,7 +29,7 @@ def attend(run: Run, header: str, *, detach: bool, as_json: bool) -> int:
             show(run.name)
         printer.note(f"next: stoker logs -f {run.name}")
         return 0
-    watch = Watch(run, printer)
+    watch = Watch(run, printer, partial(queueing.why, client))
     try:
         facts = watch.until_end()
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from stoker.cli import words
@@ -64,18 +65,18 @@ def _first(run: Run) -> str:
     match run.state:
         case RunState.SUCCEEDED:
             reason = f", {run.reason}" if run.reason else ""
-            return f"{run.name} succeeded{f' in {time}' if time else ''}{reason} (exit code 0)"
+            return f"{run.name} succeeded{f' in {time}' if time else ''}{reason}"
         case RunState.CANCELLED:
             return f"{run.name} was cancelled{f' after {time}' if time else ''}"
         case _:
             reason = f": {run.reason}" if run.reason else ""
-            return f"{run.name} failed{f' after {time}' if time else ''}{reason} (exit code {_code(run)})"
+            return f"{run.name} failed{f' after {time}' if time else ''}{reason}{_code(run)}"
 
 
 def _code(run: Run) -> str:
+    """The exit code where the reason does not say it."""
     code = exit_code(run)
-    signal = words.signal_name(code)
-    return f"{code}, {signal}" if signal else str(code)
+    return "" if re.search(rf"\b{code}\b", run.reason) else f" (exit code {code})"
 
 
 def _outputs(run: Run, here: Path) -> str:

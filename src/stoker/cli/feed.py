@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.client.handle import Run
 from stoker.errors import NotFound
 from stoker.model.run import Run as Facts
-
-_LANDING_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +51,11 @@ Happening = Changed | Printed | Finished | Broke
 
 
 class Feed:
-    """Sources run in threads of their own that end with the process; whoever reads the feed does so in one thread, so
-    that a Ctrl-C always finds it waiting here. A slow reader slows the sources down instead of filling memory."""
+    """Sources run in threads of their own that end with the process. Whoever reads the feed does so in one thread, so
+    that a Ctrl-C always finds it waiting here. A slow reader slows the sources down instead of filling memory.
+
+    Each source has its own copy of the run's handle: what one has asked must not make another miss a change.
+    """
 
     def __init__(self) -> None:
         self._happenings: queue.Queue[Happening] = queue.Queue(maxsize=64)
@@ -79,11 +80,8 @@ class Feed:
 
 def changes(run: Run) -> Iterator[Happening]:
     """The facts until the run has ended and its outputs have landed."""
-    for facts in run.changes():
+    for facts in copy(run).changes():
         yield Changed(facts)
-    while run.refresh().facts.landing:
-        time.sleep(_LANDING_LOOK_S)
-    yield Changed(run.facts)
 
 
 def printed(
@@ -91,7 +89,7 @@ def printed(
 ) -> Iterator[Happening]:
     """A log that was never written is an empty one: its attempt ended before the script could start."""
     try:
-        for data in run.logs(source.rank, source.attempt, follow=follow, since=since, offset=offset):
+        for data in copy(run).logs(source.rank, source.attempt, follow=follow, since=since, offset=offset):
             yield Printed(source, data)
     except NotFound:
         pass

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 import click
 
 from stoker.cli import words
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.failure import INTERRUPTED
-from stoker.cli.feed import Broke, Finished, Printed, Source, printed
+from stoker.cli.feed import Source
 from stoker.cli.printer import JsonPrinter, Printer, TextPrinter
-from stoker.cli.watch import Watch
+from stoker.cli.queueing import why
+from stoker.cli.watch import Selection, Watch
 from stoker.client.client import Client
 from stoker.client.handle import Log, Run
 from stoker.errors import BadInput, NotFound
@@ -52,62 +54,64 @@ def command(
     Progress bars are shown in their last state, except live on a terminal. Several ranks are told apart by a `[rank]`
     before each line. Without RUN: the newest.
     """
-    run = Client.connect().run(name)
+    client = Client.connect()
+    run = client.run(name)
     start = words.moment(since, datetime.now(UTC)) if since else None
-    number = attempt or len(run.facts.attempts) or 1
-    if attempt and attempt > len(run.facts.attempts):
-        known = words.count(len(run.facts.attempts), "attempt")
-        raise NotFound(f"`{run.name}` has no attempt {attempt}: there are {known}", hint=f"stoker show {run.name}")
+    number = _attempt(run, attempt)
     logs = [log for log in run.log_list() if log.attempt == number]
     ranks = _ranks(run, rank, logs)
-    if raw and (len(ranks) > 1 if ranks else rank == _ALL and _several(run)):
+    if raw and (len(ranks) > 1 or (not ranks and run.facts.job.processes != 1)):
         raise BadInput("--raw shows one rank, and there are several", hint=f"stoker logs {run.name} --raw --rank 0")
-    offsets = {log.rank: tail_offset(run, log, tail) for log in logs} if tail is not None else {}
-    going = follow and not run.state.ended
-    printer: Printer = JsonPrinter() if as_json else TextPrinter(live=going, raw=raw)
-    if not follow or (attempt and attempt < len(run.facts.attempts)):
-        _show(run, printer, [Source(number, one) for one in ranks], start, offsets)
-        return 0
-    watch = Watch(run, printer, first=number, ranks=ranks or None, since=start, offsets=offsets)
-    try:
-        printer.event("ended", watch.until_end())
-    except KeyboardInterrupt:
-        printer.note("")
-        return INTERRUPTED
-    printer.note(f"{run.name} {watch.facts.state}" + (f": {watch.facts.reason}" if watch.facts.reason else ""))
+    offsets = {} if tail is None else {log.rank: tail_offset(run, log, tail) for log in logs if log.rank in ranks}
+    wanted = Selection(number, ranks or None, start, offsets)
+    printer: Printer = JsonPrinter() if as_json else TextPrinter(live=follow and not run.state.ended, raw=raw)
+    if follow and number >= len(run.facts.attempts):
+        return _follow(Watch(run, printer, partial(why, client), wanted))
+    _show(run, printer, wanted)
     return 0
 
 
-def _ranks(run: Run, rank: str, logs: Sequence[Log]) -> list[int]:
+def _attempt(run: Run, wanted: int | None) -> int:
+    there = len(run.facts.attempts)
+    if wanted and wanted > there:
+        known = words.count(there, "attempt")
+        raise NotFound(
+            f"`{run.name}` has no attempt {wanted}: so far there are {known}", hint=f"stoker show {run.name}"
+        )
+    return wanted or there or 1
+
+
+def _ranks(run: Run, wanted: str, logs: Sequence[Log]) -> tuple[int, ...]:
     """Empty where all are wanted and none is known yet."""
     known = sorted(log.rank for log in logs)
-    if rank == _ALL:
-        return known
-    if not rank.isdecimal():
-        raise BadInput(f"--rank: found `{rank}`, expected a number or `all`")
-    if known and int(rank) not in known:
-        raise NotFound(f"`{run.name}` has no rank {rank}: they go from {known[0]} to {known[-1]}")
-    return [int(rank)]
+    if wanted == _ALL:
+        return tuple(known)
+    if not wanted.isdecimal():
+        raise BadInput(f"--rank: found `{wanted}`, expected a number or `{_ALL}`")
+    if known and int(wanted) not in known:
+        raise NotFound(f"`{run.name}` has no rank {wanted}: they go from {known[0]} to {known[-1]}")
+    return (int(wanted),)
 
 
-def _several(run: Run) -> bool:
-    return run.facts.job.nodes > 1 or run.facts.job.processes != 1
+def _follow(watch: Watch) -> int:
+    try:
+        facts = watch.until_end()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    watch.printer.event("ended", facts)
+    watch.printer.note(f"{facts.name} {facts.state}" + (f": {facts.reason}" if facts.reason else ""))
+    return 0
 
 
-def _show(
-    run: Run, printer: Printer, sources: Sequence[Source], since: datetime | None, offsets: dict[int, int]
-) -> None:
+def _show(run: Run, printer: Printer, wanted: Selection) -> None:
     """One rank after the other: nothing in a log tells when a line of one came before a line of another."""
+    sources = [Source(wanted.first, rank) for rank in wanted.ranks or ()]
     printer.ranks = len(sources)
     for source in sources:
-        for happening in printed(run, source, follow=False, since=since, offset=offsets.get(source.rank, 0)):
-            match happening:
-                case Printed(_, data):
-                    printer.text(source, data)
-                case Finished():
-                    printer.finish(source)
-                case Broke(error):
-                    raise error
+        offset = wanted.offsets.get(source.rank, 0)
+        for data in run.logs(source.rank, source.attempt, since=wanted.since, offset=offset):
+            printer.text(source, data)
+        printer.finish(source)
 
 
 def tail_offset(run: Run, log: Log, lines: int) -> int:

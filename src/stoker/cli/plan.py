@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,6 +13,7 @@ from stoker.cli.jobtext import settings
 from stoker.cli.tables import pairs
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
+from stoker.client.datamark import DataUse
 from stoker.client.submission import Plan
 
 
@@ -36,7 +36,7 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, as_json: bool)
     with jobsource.located(source):
         plan = Client.connect().plan(source.job, source.folder)
     if as_json:
-        show_json({"plan": facts(plan, name)})
+        show_json({"plan": plan, "name": name})
         return
     show(f"{name or f'{plan.job.name}-<n>'} on {plan.job.on}")
     for line in pairs(rows(plan, Path.cwd()), paint_data):
@@ -44,51 +44,21 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, as_json: bool)
     say("nothing has been done; next: stoker run")
 
 
-def facts(plan: Plan, name: str) -> dict[str, Any]:
-    """The plan for programs. Paths are absolute."""
-    return {
-        "name": name,
-        "job": plan.job,
-        "source": str(plan.source),
-        "snapshot": plan.snapshot.id,
-        "files": plan.files,
-        "size_bytes": plan.size_bytes,
-        "new_files": plan.new_files,
-        "new_bytes": plan.new_bytes,
-        "git": plan.git,
-        "python": plan.python,
-        "environment": plan.environment,
-        "data": plan.data,
-        "command": plan.command,
-        "meanings": plan.meanings,
-        "secrets": plan.secrets,
-        "land_in": plan.land_in,
-        "offer": plan.offer,
-        "free": plan.free,
-        "queued_ahead": plan.queued_ahead,
-    }
-
-
 def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
     git = plan.git
     code = f"{words.count(plan.files, 'file')}, {words.size(plan.size_bytes)} in {seen_from(str(plan.source), here)}"
     new = f"{words.count(plan.new_files, 'file')}, {words.size(plan.new_bytes)}" if plan.new_files else "nothing"
     branch = f" on {git.branch}" if git and git.branch else ""
-    outputs = f"{plan.job.outputs}, brought to {seen_from(plan.land_in, here)}" if plan.land_in else plan.job.outputs
+    landing = f", brought to {Path(seen_from(plan.land_in, here)) / '<run>'}" if plan.land_in else ""
     return [
         ("where", _where(plan)),
-        ("command", plan.command),
-        (
-            "",
-            "\n".join(
-                f"${{{name}}} is {value}" for name, value in plan.meanings.items() if f"${{{name}}}" in plan.command
-            ),
-        ),
+        ("command", "\n".join([plan.command, *(f"${{{name}}}: {value}" for name, value in plan.meanings.items())])),
         ("code", f"{code}; to send: {new}"),
+        ("left out", ", ".join(plan.left_out)),
         ("git", f"{git.commit[:12]}{branch}{', with changes' if git.dirty else ''}" if git else ""),
         ("software", plan.environment),
-        ("data", "\n".join(_data(use.name, use.where, use.files, use.size_bytes, use.counted) for use in plan.data)),
-        ("outputs", outputs),
+        ("data", "\n".join(map(_data, plan.data))),
+        ("outputs", f"{plan.job.outputs}{landing}"),
         ("secrets", ", ".join(plan.secrets)),
         ("settings", settings(plan.job)),
     ]
@@ -96,12 +66,13 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
 
 def _where(plan: Plan) -> str:
     offer = plan.offer
-    place = " ".join(filter(None, [offer.provider, offer.size, offer.place])) if offer else plan.job.on
+    place = ", ".join(filter(None, [offer.provider, offer.size, offer.place])) if offer else plan.job.on
     price = f", ${offer.usd_per_hour}/hour" if offer and offer.usd_per_hour else ""
-    queue = "free now" if plan.free else f"busy now, {words.count(plan.queued_ahead, 'run')} ahead"
-    return f"{place}{price}, {queue}"
+    busy = f"all busy now, {words.count(plan.queued_ahead, 'run')} ahead"
+    queue = "" if plan.free is None else f", {plan.free:,} free now" if plan.free else f", {busy}"
+    return f"{place}{price}{queue}"
 
 
-def _data(name: str, where: str, files: int, size_bytes: int, counted: bool) -> str:
-    amount = f"{words.count(files, 'file')}, {words.size(size_bytes)}" if counted else f"more than {files:,} files"
-    return f"{name}: {where}" + (f" ({amount})" if files else "")
+def _data(use: DataUse) -> str:
+    amount = f"{words.count(use.files, 'file')}, {words.size(use.size_bytes)}"
+    return f"{use.name}: {use.where}" + (f" ({'' if use.counted else 'at least '}{amount})" if use.files else "")

@@ -49,6 +49,8 @@ class TextPrinter:
     def finish(self, source: Source) -> None:
         self._put(source, self._view(source).finish())
         self._views.pop(source, None)
+        if self.ranks > 1 and self._unfinished == source:  # ranks share the page by whole lines
+            self._put(source, b"\n")
 
     def event(self, name: str, facts: Facts, **more: Any) -> None:
         pass

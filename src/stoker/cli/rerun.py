@@ -28,4 +28,4 @@ def command(name: str, detach: bool, as_json: bool) -> int:
     client = Client.connect()
     run = client.rerun(client.run(name).name)
     header = f"{run.name} on {run.facts.job.on}, once more {run.facts.rerun_of}"
-    return attend(run, header, detach=detach, as_json=as_json)
+    return attend(client, run, header, detach=detach, as_json=as_json)

@@ -36,13 +36,14 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, 
     """
     source = jobsource.read(file, sets, on)
     upload = Upload()
+    client = Client.connect()
     try:
         with jobsource.located(source):
-            run = Client.connect().submit(source.job, source.folder, name=name, progress=upload.progress)
+            run = client.submit(source.job, source.folder, name=name, progress=upload.progress)
     except KeyboardInterrupt:
         say("interrupted while submitting; `stoker ps` shows whether there is a run")
         return INTERRUPTED
-    return attend(run, header(run.facts, upload.sent_bytes), detach=detach, as_json=as_json)
+    return attend(client, run, header(run.facts, upload.sent_bytes), detach=detach, as_json=as_json)
 
 
 def header(run: Facts, sent_bytes: int) -> str:

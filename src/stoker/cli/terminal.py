@@ -99,8 +99,8 @@ def interactive() -> bool:
 
 @cache
 def _colours_wanted() -> bool:
-    environ = from_environment().environ
-    return not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    settings = from_environment()
+    return not settings.variable("NO_COLOR") and settings.variable("TERM") != "dumb"
 
 
 def _finite(value: Any) -> Any:

@@ -3,46 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
-from stoker.cli.feed import Broke, Changed, Feed, Finished, Printed, Source, changes, printed
+from stoker.cli.feed import Broke, Changed, Feed, Finished, Happening, Printed, Source, changes, printed
 from stoker.cli.printer import Printer
 from stoker.client.handle import Run
-from stoker.model.run import AttemptState, RunState
+from stoker.model.run import Attempt, AttemptState, RunState
 from stoker.model.run import Run as Facts
 
 PATIENCE_S = 1.0  # how long nothing needs to be explained
 _TICK_S = 0.2
-_TIMELINE_LOOK_S = 2.0
+_ASK_EVERY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which output to show: from attempt `first` on, of these ranks; of that attempt only what is newer than `since`, or
+    begins at a rank's offset."""
+
+    first: int = 1
+    ranks: tuple[int, ...] | None = None  # None: all
+    since: datetime | None = None
+    offsets: Mapping[int, int] = field(default_factory=dict)
 
 
 class Watch:
-    """`first` is the attempt to begin with, `ranks` those to show (None: all); `since`, or `offsets` by rank, say where
-    in the logs of that attempt."""
+    """`why` tells what a queued run waits for."""
 
     def __init__(
-        self,
-        run: Run,
-        printer: Printer,
-        *,
-        first: int = 1,
-        ranks: list[int] | None = None,
-        since: datetime | None = None,
-        offsets: dict[int, int] | None = None,
+        self, run: Run, printer: Printer, why: Callable[[Facts], str], wanted: Selection | None = None
     ) -> None:
         self.run = run
         self.printer = printer
         self.facts = run.facts
-        self._ranks = ranks
-        self._since = since
-        self._offsets = offsets or {}
-        self._shown = first - 1  # the newest attempt whose logs were opened
-        self._first = first
+        self._why = why
+        self._wanted = wanted or Selection()
+        self._shown = self._wanted.first - 1  # the newest attempt whose logs were opened
         self._open: set[Source] = set()
         self._feed = Feed()
         self._explained = ""
         self._quiet_since = time.monotonic()  # nothing was printed since, and the run's state did not change
-        self._timeline_looked = 0.0
+        self._asked_at = 0.0  # when the server was last asked what keeps the run
 
     def until_end(self) -> Facts:
         """Returns the last facts. A Ctrl-C comes out of here as KeyboardInterrupt, with the run going on."""
@@ -79,50 +82,65 @@ class Watch:
         if self._open or self._shown >= len(self.facts.attempts):
             return
         attempt = self.facts.attempts[self._shown]
-        ranks = self._ranks if self._ranks is not None else self._all_ranks(attempt.number)
+        ranks = self._wanted.ranks if self._wanted.ranks is not None else self._all_ranks(attempt)
         if ranks is None:
             return
         self._shown = attempt.number
-        if attempt.number > self._first:
-            before = self.facts.attempts[attempt.number - 2].message
-            self.printer.note(f"attempt {attempt.number} starts" + (f": {before}" if before else ""))
-            self.printer.event("attempt", self.facts, attempt=attempt.number)
+        if attempt.number > self._wanted.first:
+            self._announce(attempt.number)
         self.printer.ranks = max(self.printer.ranks, len(ranks))
         self._open = {Source(attempt.number, rank) for rank in ranks}
-        at_first = attempt.number == self._first
-        for source in sorted(self._open, key=lambda source: source.rank):
-            offset = self._offsets.get(source.rank, 0) if at_first else 0
-            since = self._since if at_first else None
-            self._feed.follow(printed(self.run, source, follow=True, since=since, offset=offset))
+        for rank in ranks:
+            self._feed.follow(self._printed(Source(attempt.number, rank)))
         if not ranks:
             self._open_next()
 
-    def _all_ranks(self, number: int) -> list[int] | None:
+    def _announce(self, number: int) -> None:
+        before = self.facts.attempts[number - 2].message
+        self.printer.note(f"attempt {number} starts" + (f": {before}" if before else ""))
+        self.printer.event("attempt", self.facts, attempt=number)
+
+    def _printed(self, source: Source) -> Iterator[Happening]:
+        if source.attempt > self._wanted.first:
+            return printed(self.run, source, follow=True)
+        offset = self._wanted.offsets.get(source.rank, 0)
+        return printed(self.run, source, follow=True, since=self._wanted.since, offset=offset)
+
+    def _all_ranks(self, attempt: Attempt) -> tuple[int, ...] | None:
         """None while it is not known how many there are: with one per GPU, the node decides."""
-        job, attempt = self.facts.job, self.facts.attempts[number - 1]
+        job = self.facts.job
         if isinstance(job.processes, int):
-            return list(range(job.nodes * job.processes))
+            return tuple(range(job.nodes * job.processes))
         if attempt.started_at or attempt.state in (AttemptState.ENDED, AttemptState.LOST):
-            return [log.rank for log in self.run.log_list() if log.attempt == number]
+            return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
         return None
 
     def _explain(self) -> None:
-        """Says what the run waits for once that takes longer than a moment, and only once."""
-        now = time.monotonic()
-        if now - self._quiet_since < PATIENCE_S:
+        """Says what the run waits for once that takes longer than a moment, and again where it changes."""
+        if time.monotonic() - self._quiet_since < PATIENCE_S:
             return
-        text = ""
-        match self.facts.state:
-            case RunState.QUEUED:
-                text = f"waiting: {self.facts.reason or 'for a node'}"
-            case RunState.STARTING if now - self._timeline_looked > _TIMELINE_LOOK_S:
-                self._timeline_looked = now
-                events = self.run.events()
-                text = f"starting: {events[-1].text}" if events else ""
-            case RunState.RUNNING if not self._open:
-                text = "saving the outputs …"
-            case _ if self.facts.landing:
-                text = "bringing the outputs back …"
+        text = self._waits_for()
         if text and text != self._explained:
             self._explained = text
             self.printer.note(text)
+
+    def _waits_for(self) -> str:
+        match self.facts.state:
+            case RunState.QUEUED if self._may_ask():
+                return f"waiting: {self._why(self.facts)}"
+            case RunState.STARTING if self._may_ask():
+                events = self.run.events()
+                return f"starting: {events[-1].text}" if events else ""
+            case RunState.RUNNING if not self._open:
+                return "saving the outputs …"
+            case _ if self.facts.landing:
+                return "bringing the outputs back …"
+        return ""
+
+    def _may_ask(self) -> bool:
+        """Not at every tick."""
+        now = time.monotonic()
+        if now - self._asked_at < _ASK_EVERY_S:
+            return False
+        self._asked_at = now
+        return True
