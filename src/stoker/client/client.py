@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from stoker.client import launch, submission
-from stoker.client.comparison import Difference, compare
 from stoker.client.connection import Connection
 from stoker.client.handle import Run
 from stoker.client.settings import Settings, from_environment
@@ -17,6 +17,9 @@ from stoker.model import wire
 from stoker.model.fields import nearest
 from stoker.model.job import Job
 from stoker.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from stoker.client.comparison import Difference
 
 NEWEST = "last"
 _PAGE = 200
@@ -76,6 +79,8 @@ class Client:
 
     def compare(self, first: str, second: str) -> Difference:
         """What differs between two runs."""
+        from stoker.client.comparison import compare  # not needed to submit or follow
+
         one, other = self.run(first).facts, self.run(second).facts
         return compare(one, other, self._code(one), self._code(other))
 

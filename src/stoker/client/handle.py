@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from stoker.client import notebook
 from stoker.client.connection import Connection
-from stoker.client.metrics import Metrics, Point
 from stoker.client.settings import Settings
 from stoker.client.tail import Tail
 from stoker.errors import NotFound, RunFailed
 from stoker.model import run as model
 from stoker.model import wire
 from stoker.model.run import Event, RunState
+
+if TYPE_CHECKING:
+    from stoker.client.metrics import Metrics
 
 _LONG_POLL_S = 25.0
 _PAUSE_S = 0.1
@@ -46,7 +49,9 @@ class Run:
         return f"Run({self.name}: {self.state})"
 
     def _repr_html_(self) -> str:
-        return notebook.card(self.facts, datetime.now(UTC))
+        from stoker.client.notebook import card  # only notebooks ask
+
+        return card(self.facts, datetime.now(UTC))
 
     @property
     def name(self) -> str:
@@ -82,7 +87,7 @@ class Run:
         With `check`, a run that did not succeed raises RunFailed, and a time-out TimeoutError. In a notebook a
         display of the run is kept up to date meanwhile.
         """
-        with notebook.Live(self) if notebook.inside() else nullcontext():
+        with self._display():
             for _ in self.changes(timeout_s):
                 pass
         if check and not self.state.ended:
@@ -128,6 +133,8 @@ class Run:
 
     def metrics(self) -> Metrics:
         """Everything the run has measured so far."""
+        from stoker.client.metrics import Metrics, Point  # not needed to submit or follow
+
         rows = self._connection.get(f"{self._path()}/metrics")["points"]
         return Metrics(
             Point(row["attempt"], row["rank"], datetime.fromtimestamp(row["at"], UTC), row["step"], row["values"])
@@ -161,6 +168,13 @@ class Run:
             self.wait()
         landed = Path(self.facts.landed) if self.facts.landed and self._settings.local else None
         return landed if landed and landed.is_dir() else self.fetch()
+
+    def _display(self) -> AbstractContextManager[None]:
+        if "IPython" not in sys.modules:
+            return nullcontext()
+        from stoker.client.notebook import Live, inside  # only notebooks need it
+
+        return Live(self) if inside() else nullcontext()
 
     def _path(self) -> str:
         return f"/v1/runs/{quote(self.name, safe='')}"

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -44,14 +44,17 @@ def card(facts: Facts, now: datetime, lines: Sequence[str] = ()) -> str:
     return f"<div>{'<br>'.join(row for row in rows if row)}{log}</div>"
 
 
-class Live:
+class Live(AbstractContextManager[None]):
     """A card that is drawn anew twice a second inside a `with` block, and once more at its end.
 
     `display` puts HTML into the notebook and returns how to replace it.
     """
 
-    def __init__(self, run: Run, display: Callable[[str], Callable[[str], None]] | None = None) -> None:
+    def __init__(
+        self, run: Run, display: Callable[[str], Callable[[str], None]] | None = None, tick_s: float = _TICK_S
+    ) -> None:
         self._run = run
+        self._tick_s = tick_s
         self._display = display or _display
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._rest = b""  # of a line that is not complete yet
@@ -69,7 +72,7 @@ class Live:
         self._replace(self._card())
 
     def _draw(self) -> None:
-        while not self._over.wait(_TICK_S):
+        while not self._over.wait(self._tick_s):
             self._replace(self._card())
 
     def _read(self) -> None:
