@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from stoker.agent.attempt import Machine, carry_out
+from stoker.agent.attempt import carry_out
+from stoker.agent.machine import Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end
 from stoker.model.orders import Orders
@@ -27,6 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(USAGE, file=sys.stderr)  # noqa: T201  # the answer to a wrong command line
         return 2
     folder = NodeFolder(Path(options["--folder"]).absolute())
+    _keep_files_private()
     if not _lock(folder, options.get("--lock-fd")):
         return 0
     _speak_to(folder.agent_log)
@@ -42,10 +45,17 @@ def _library() -> Path:
     return Path(__file__).absolute().parents[2]
 
 
+def _keep_files_private() -> None:
+    """Whatever the starter left open, the lock above all, stays with the agent: no rank inherits it."""
+    for name in os.listdir("/dev/fd"):  # noqa: PTH208  # names are all that is wanted
+        with suppress(OSError):
+            if int(name) > 2:
+                os.set_inheritable(int(name), False)
+
+
 def _lock(folder: NodeFolder, inherited: str | None) -> bool:
     """Holds the node's lock for the life of this process, never longer: no child inherits it."""
     if inherited is not None:
-        os.set_inheritable(int(inherited), False)
         return True
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -60,9 +70,8 @@ def _speak_to(log: Path) -> None:
     """Tracebacks of bugs go to the agent's own log, whatever its starter gave it as stderr."""
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    for standard in (1, 2):
-        os.dup2(fd, standard)
-    os.close(fd)
+    for standard, own in enumerate((os.open(os.devnull, os.O_RDONLY), fd, fd)):
+        os.dup2(own, standard)
 
 
 if __name__ == "__main__":

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
-import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from stoker.agent import processes
+from stoker.agent import gpus, meeting, memory
 from stoker.agent.endings import Broken, Ending, by_itself, exit_code, spell
+from stoker.agent.goal import Goal
 from stoker.agent.interpreter import interpreter
-from stoker.agent.launch import Place, commands, meeting_port
-from stoker.agent.logs import LogShipper, RankLog
+from stoker.agent.launch import Place, commands
+from stoker.agent.machine import Machine
 from stoker.agent.masking import Masking
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.outputs import Mirror, OutputsShipper
 from stoker.agent.pace import Trouble
 from stoker.agent.ranks import Ranks
 from stoker.agent.reporting import Reporter
+from stoker.agent.shipping import Shipping
 from stoker.agent.stopping import Stopped, Stopping, WishWatch
 from stoker.errors import StokerError
 from stoker.model import layout
+from stoker.model.job import Environment
 from stoker.model.orders import Orders
 from stoker.model.report import Outcome, Phase
 from stoker.model.snapshot import Snapshot
@@ -32,19 +33,8 @@ from stoker.stores import Store
 from stoker.stores.unpack import unpack
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What the agent was told about the machine it is on."""
-
-    folder: NodeFolder
-    environments: Path
-    uv: str  # empty: look for it
-    library: Path
-    environ: Mapping[str, str]
-
-
 def carry_out(store: Store, orders: Orders, machine: Machine) -> None:
-    """Returns when the final report is in the store, or at once where this attempt has been begun by another."""
+    """Returns when the final report is in the store, or at once where this attempt has been begun before."""
     attempt = Attempt(store, orders, machine)
     if attempt.reporter.claim():
         attempt.finish(attempt.ending())
@@ -61,9 +51,10 @@ class Attempt:
         self.stopping = Stopping()
         self.reporter = Reporter(store, orders, self.masking, self.trouble)
         self.wishes = WishWatch(store, orders, self.stopping)
+        self.shipping = Shipping(store, orders, self.folder, self.masking, self.trouble)
         self.ranks = Ranks(self.folder, orders.key)
-        self.logs = LogShipper({}, self.masking, self.trouble)
-        self.outputs: OutputsShipper | None = None
+        self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
+        self.out_of_memory = False
 
     def ending(self) -> Ending:
         """Goes through the phases, and turns whatever happens on the way into an ending."""
@@ -72,19 +63,12 @@ class Attempt:
             self.wishes.start()
             self.unpack()
             place = self.prepare()
-            return self.train(place)
+            self.train(place)
+            return self.judge()
         except Stopped:
             return Ending(self.stopping.outcome or Outcome.CANCELLED, None, self.stopping.message)
-        except Broken as broken:
-            return Ending(Outcome.BROKEN, None, broken.message, broken.hint)
-        except StokerError as error:
-            return Ending(Outcome.BROKEN, None, error.message, error.hint)
-        except OSError as error:
-            traceback.print_exc()
-            return Ending(Outcome.BROKEN, None, f"the run could not be prepared: {error}")
-        except Exception as error:  # a bug: the run must still end with a report that says so
-            traceback.print_exc()
-            return Ending(Outcome.BROKEN, None, f"the agent failed: {type(error).__name__}: {error}")
+        except Exception as error:
+            return _broken(error)
 
     def unpack(self) -> None:
         self.folder.make()
@@ -96,68 +80,108 @@ class Attempt:
         self.stopping.check()
 
     def prepare(self) -> Place:
-        orders, environ = self.orders, self.machine.environ
+        """Finds or builds the environment, and counts the ranks."""
         self.reporter.say(phase=Phase.PREPARING)
-        count = 1 if orders.job.processes == "gpus" else orders.job.processes
-        rank = orders.node * count
-        self.logs.add(rank, RankLog(self.store, orders, self.folder, rank))
-        self.logs.start()
-        found = interpreter(orders.python, self.folder, environ.get("PATH", ""))
+        orders, environ = self.orders, self.machine.environ
+        processes = self._processes()
+        self.shipping.start_log(orders.node * processes)
+        python, imports = self._environment(self.folder.log(orders.node * processes))
+        found = interpreter(python, self.folder, environ.get("PATH", ""))
         self.stopping.check()
+        port = meeting.port(orders, processes)
         library = self.machine.library
-        port = meeting_port(orders)
-        return Place(self.folder, found.python, found.bin, found.venv, library, environ, count, port)
+        return Place(self.folder, python, found.bin, found.venv, imports, library, environ, processes, port)
 
-    def train(self, place: Place) -> Ending:
+    def train(self, place: Place) -> None:
         """Runs the ranks to their end, whatever ends them."""
         job = self.orders.job
         to_start = commands(self.orders, place)
-        for command in to_start[1:]:
-            self.logs.add(command.rank, RankLog(self.store, self.orders, self.folder, command.rank))
+        kills_before = memory.kills()
         self.ranks.start(to_start)
         started = time.monotonic()
+        self.shipping.metrics.seen = self.goal.see
+        self.shipping.start([command.rank for command in to_start], self.reporter.tell)
+        self.reporter.live = self.shipping.figures
         self.reporter.say(phase=Phase.RUNNING, started_at=_now())
-        mirror = Mirror(self.store, self.orders, self.folder.work / job.outputs, self.reporter.tell)
-        self.outputs = OutputsShipper(mirror, self.trouble)
-        self.outputs.start()
-        self.reporter.live = lambda: {
-            "log_bytes": self.logs.sizes(),
-            "output_files": mirror.totals[0],
-            "output_bytes": mirror.totals[1],
-        }
 
-        def check_time() -> None:
+        def each_time() -> None:
+            self.goal.act(self.ranks, self.stopping)
             if job.time_limit and time.monotonic() - started >= job.time_limit:
                 limit = spell(job.time_limit)
                 self.stopping.ask(Outcome.TIMED_OUT, f"the script was stopped after its time limit of {limit}")
 
-        self.ranks.watch(self.stopping, check_time)
-        self.reporter.say(
-            phase=Phase.SAVING, ended_at=_now(), ranks=tuple(sorted(self.ranks.ends.values(), key=lambda e: e.rank))
-        )
-        self.ranks.sweep()
-        failed = self.ranks.first_failed
-        if self.stopping.outcome and self.ranks.asked_to_end and failed is None:
-            code = exit_code(self.ranks.ends[min(self.ranks.ends)])
-            return Ending(self.stopping.outcome, code, self.stopping.message)
-        return by_itself(self.ranks.ends, failed, b"", out_of_memory=False)
+        self.ranks.watch(self.stopping, each_time)
+        ends = tuple(self.ranks.ends[rank] for rank in sorted(self.ranks.ends))
+        self.reporter.say(phase=Phase.SAVING, ended_at=_now(), ranks=ends)
+        self.out_of_memory = memory.kills() > kills_before
+        if left := self.ranks.sweep():
+            what = "1 process" if left == 1 else f"{left} processes"
+            self.reporter.tell("left-behind", f"the script left {what} behind, which had to be ended")
+        self.shipping.end()
+
+    def judge(self) -> Ending:
+        """How the ranks ended, once they have."""
+        self.shipping.metrics.finish()  # the last point may be the one that reaches the target
+        ends, failed = self.ranks.ends, self.ranks.first_failed
+        if failed is not None:
+            return by_itself(ends, failed, self._tail(failed), out_of_memory=self.out_of_memory)
+        if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):
+            return Ending(Outcome.TARGET_REACHED, 0, str(self.goal))
+        if self.stopping.outcome and self.ranks.asked_to_end:
+            return Ending(self.stopping.outcome, exit_code(ends[min(ends)]), self.stopping.message)
+        return Ending(Outcome.SUCCEEDED, 0)
 
     def finish(self, ending: Ending) -> None:
-        """Everything into the store, then the final report: whoever reads it finds all it speaks of."""
-        processes.end_all(self.orders.key, os.getpid()) if processes.has_children() else None
+        """Everything into the store, then the final report: whoever reads it finds all that it speaks of."""
         self.wishes.finish()
-        self.logs.finish()
-        if self.outputs:
-            self.outputs.finish()
-        self.folder.clear()
-        self.reporter.finish(
-            lambda: {
-                "outcome": ending.outcome,
-                "exit_code": ending.exit_code,
-                "message": self.masking.text("; ".join(t for t in (ending.message, str(self.trouble)) if t)),
-                "hint": ending.hint,
-            }
-        )
+        try:
+            self.ranks.sweep()
+            self.shipping.finish()
+        except Exception as error:
+            ending = _broken(error)
+        os.chdir("/")  # out of the folder that is about to go
+        with suppress(OSError):
+            self.folder.clear()
+
+        def last_words() -> dict[str, Any]:
+            message = "; ".join(text for text in (ending.message, str(self.trouble)) if text)
+            said = {"message": self.masking.text(message), "hint": self.masking.text(ending.hint)}
+            return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said}
+
+        self.reporter.finish(last_words)
+
+    def _processes(self) -> int:
+        wanted = self.orders.job.processes
+        if wanted != "gpus":
+            return wanted
+        found = gpus.count({**self.machine.environ, **self.orders.job.env})
+        if not found:
+            self.reporter.tell("gpus", "`processes: gpus` found no GPU on this node: one process is started")
+        return found or 1
+
+    def _environment(self, log: Path) -> tuple[str, str]:
+        """The Python to use, and a folder to import from besides."""
+        if self.orders.job.environment == Environment():
+            return self.orders.python, ""
+        from stoker.agent import preparing  # here, because it is slow to import and the other runs do without
+
+        return preparing.prepare(self.orders, self.machine, log, self.stopping, self.reporter.tell)
+
+    def _tail(self, rank: int) -> bytes:
+        with suppress(OSError), self.folder.log(rank).open("rb") as log:
+            log.seek(max(log.seek(0, os.SEEK_END) - 4096, 0))
+            return log.read()
+        return b""
+
+
+def _broken(error: Exception) -> Ending:
+    """Of what was foreseen, the message; of anything else, a bug, the traceback too: in the agent's own log."""
+    if isinstance(error, Broken | StokerError):
+        return Ending(Outcome.BROKEN, None, error.message, error.hint)
+    sys.excepthook(type(error), error, error.__traceback__)
+    if isinstance(error, OSError):
+        return Ending(Outcome.BROKEN, None, f"the run could not be carried out on its node: {error}")
+    return Ending(Outcome.BROKEN, None, f"the agent failed: {type(error).__name__}: {error}")
 
 
 def _now() -> datetime:

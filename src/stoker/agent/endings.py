@@ -34,22 +34,18 @@ def exit_code(end: RankEnd) -> int:
     return 128 + end.signal if end.signal else end.exit_code or 0
 
 
-def by_itself(ends: Mapping[int, RankEnd], first_failed: int | None, tail: bytes, *, out_of_memory: bool) -> Ending:
-    """The ending of ranks that were left alone. `tail` is the end of the failed rank's log."""
-    if first_failed is None:
-        return Ending(Outcome.SUCCEEDED, 0)
-    end = ends[first_failed]
+def by_itself(ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_memory: bool) -> Ending:
+    """The ending of ranks of which one failed by itself. `tail` is the end of its log."""
+    end = ends[failed]
     code = exit_code(end)
-    who = "the script" if len(ends) == 1 else f"rank {first_failed}"
+    who = "the script" if len(ends) == 1 else f"rank {failed}"
     if end.signal:
-        return Ending(
-            Outcome.FAILED, code, f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}"
-        )
+        message = f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}"
+        return Ending(Outcome.FAILED, code, message)
     if code == 127 and (missing := _MISSING_COMMAND.findall(tail)):
         name = missing[-1].decode(errors="replace")
-        return Ending(
-            Outcome.FAILED, code, f"`{name}` was not found", f"check the spelling of `{name}` in `run`, or install it"
-        )
+        hint = f"check the spelling of `{name}` in `run`, or install it"
+        return Ending(Outcome.FAILED, code, f"`{name}` was not found", hint)
     message = f"{who} exited with code {code}"
     if 128 < code <= 128 + 64:
         message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"

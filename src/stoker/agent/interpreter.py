@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,19 +20,32 @@ class Interpreter:
 
 def interpreter(python: str, folder: NodeFolder, path: str) -> Interpreter:
     """How `python` comes to mean this Python. Raises Broken where it cannot be run."""
-    if not os.access(python, os.X_OK) or not Path(python).is_file():
-        raise Broken(
-            f"the Python of this run, `{python}`, is not on this machine",
-            "name one that is with `--set environment.python=...`, or give a requirements file as `environment`",
-        )
+    check_python(python)
     home = Path(python).parent
     if (home.parent / "pyvenv.cfg").exists():
         return Interpreter(python, str(home), str(home.parent))
-    if _same(shutil.which("python", path=path), python):
+    if _same(which("python", path), python):
         return Interpreter(python)
     if _same(str(home / "python"), python):
         return Interpreter(python, str(home))
     return Interpreter(python, str(_shim(python, folder.commands)))
+
+
+def check_python(python: str) -> None:
+    if not os.access(python, os.X_OK) or not Path(python).is_file():
+        raise Broken(
+            f"the Python of this run, `{python}`, is not on this machine",
+            "name one that is with `--set environment.python=...`",
+        )
+
+
+def which(name: str, path: str) -> str | None:
+    """As `shutil.which`, which takes longer to import than a search does."""
+    for folder in path.split(os.pathsep):
+        found = os.path.join(folder, name)  # noqa: PTH118  # text in, text out
+        if os.access(found, os.X_OK) and os.path.isfile(found):  # noqa: PTH113  # as above
+            return found
+    return None
 
 
 def _same(one: str | None, other: str) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ class Place:
     python: str
     bin: str  # goes first in PATH; empty: PATH is right as it is
     venv: str  # empty: none
+    imports: str  # a folder that scripts import from besides; empty: none
     library: Path  # the packed agent, from which a script can import stoker
     environ: Mapping[str, str]  # the agent's own
     processes: int  # ranks on this node
@@ -48,7 +49,7 @@ class Place:
 def commands(orders: Orders, place: Place) -> list[RankCommand]:
     """The processes of this node, in the order of their ranks."""
     shell = (_SHELL, "-c", command_line(orders, place.folder))
-    env = {**environment(orders, place)}
+    env = environment(orders, place)
     world = place.processes * orders.nodes
     first = place.processes * orders.node
     launcher = _LAUNCHERS.get(orders.job.launcher)
@@ -103,19 +104,14 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
     }
     env |= job.env
     env |= {name: place.environ[name] for name in job.secrets if name in place.environ}
-    library = (job.env.get("PYTHONPATH") or place.environ.get("PYTHONPATH", ""), str(place.library))
-    env["PYTHONPATH"] = ":".join(part for part in library if part)
+    given = job.env.get("PYTHONPATH") or place.environ.get("PYTHONPATH", "")
+    env["PYTHONPATH"] = os.pathsep.join(part for part in (given, place.imports, str(place.library)) if part)
     return env
 
 
 def path(place: Place) -> str:
     rest = place.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
     return f"{place.bin}:{rest}" if place.bin else rest
-
-
-def meeting_port(orders: Orders) -> int:
-    """Where ranks of several nodes meet: the same on every node, and another one for the next attempt."""
-    return 20000 + zlib.crc32(f"{orders.run_id}/{orders.attempt}".encode()) % 12000
 
 
 def _checkpoints(orders: Orders) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 
 from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.pace import Pace, Patience, Trouble
+from stoker.agent.worker import Worker
 from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
@@ -62,42 +62,35 @@ class RankLog:
         self._times_due = now + TIMES_EVERY_S
 
 
-class LogShipper:
-    """A thread that ships the logs of all ranks of this node."""
+class LogShipper(Worker):
+    """Ships the logs of all ranks of this node. To be finished when nobody prints any more."""
 
-    def __init__(self, logs: dict[int, RankLog], masking: Masking, trouble: Trouble) -> None:
-        self._logs = logs
+    def __init__(self, masking: Masking, trouble: Trouble) -> None:
+        super().__init__("logs")
+        self._logs: dict[int, RankLog] = {}
         self._masking = masking
-        self._ending = threading.Event()
         self._patience = Patience("logs", trouble)
-        self._thread = threading.Thread(target=self._run, name="logs", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
 
     def add(self, rank: int, log: RankLog) -> None:
         self._logs = {**self._logs, rank: log}  # not in place: the thread may be going through them
 
-    def finish(self) -> None:
-        """Returns when every byte is in the store, however long that takes. Nobody may print any more."""
-        self._ending.set()
-        if self._thread.ident:
-            self._thread.join()
+    def has(self, rank: int) -> bool:
+        return rank in self._logs
 
     def sizes(self) -> dict[str, int]:
         return {str(rank): log.shipped for rank, log in self._logs.items()}
 
-    def _run(self) -> None:
+    def work(self) -> None:
         pace = Pace(0.01, 0.1)
         while True:
-            final = self._ending.is_set()
+            final = self.ending.is_set()
             before = self.sizes()
             more = self._ship(final=final)
             if final and more is False:
                 return
             if not more:
                 pause_s = pace.after(self.sizes() != before)
-                time.sleep(pause_s) if final else self._ending.wait(pause_s)
+                time.sleep(pause_s) if final else self.ending.wait(pause_s)
 
     def _ship(self, *, final: bool) -> bool | None:
         """True if there is more to ship, None if nothing could be done now."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import BinaryIO, cast
 
 from stoker.agent.pace import Patience, Trouble
 from stoker.agent.tree import walk
+from stoker.agent.worker import Worker
 from stoker.errors import Missing, StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
@@ -47,15 +47,15 @@ class Changing(Exception):
 class Mirror:
     """Brings the folder into the store, once per call of `sync`. For one thread."""
 
-    def __init__(self, store: Store, orders: Orders, folder: Path, tell: Callable[[str, str], None]) -> None:
+    def __init__(self, store: Store, orders: Orders, folder: Path) -> None:
         self._store = store
         self._orders = orders
         self._folder = folder
-        self._tell = tell
+        self.tell: Callable[[str, str], None] = lambda _kind, _text: None
         self._files: dict[str, _File] = {}
         self._contents = Contents(store, orders)
         self._told: set[str] = set()
-        self._manifest: list[Entry] = []
+        self._manifest: list[Entry] | None = None
         self.totals = (0, 0)  # files, bytes
 
     def sync(self, *, final: bool = False) -> None:
@@ -125,11 +125,11 @@ class Mirror:
             return
         self._told.add(path)
         if len(self._told) > TOLD_MOST:
-            self._tell("output-unreadable", "more output files cannot be brought back")
+            self.tell("output-unreadable", "more output files cannot be brought back")
             return
         reason = "its name is not UTF-8" if isinstance(error, UnicodeEncodeError) else error.strerror
         shown = path.encode(errors="replace").decode()
-        self._tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
+        self.tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
 
 
 class Contents:
@@ -203,26 +203,17 @@ class Contents:
         _check(file, mark, again.size)
 
 
-class OutputsShipper:
-    """A thread that keeps the mirror up to date."""
+class OutputsShipper(Worker):
+    """Keeps the mirror up to date. To be finished when nobody writes any more."""
 
     def __init__(self, mirror: Mirror, trouble: Trouble) -> None:
+        super().__init__("outputs")
         self._mirror = mirror
         self._patience = Patience("outputs", trouble)
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="outputs", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def finish(self) -> None:
-        """Returns when every file is in the store, however long that takes. Nobody may write any more."""
-        self._ending.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def work(self) -> None:
         took_s = 0.0
-        while not self._ending.wait(max(EVERY_S, 10 * took_s)):  # a tree that takes long is looked at more rarely
+        while not self.ending.wait(max(EVERY_S, 10 * took_s)):  # a tree that takes long is looked at more rarely
             start = time.monotonic()
             self._sync(final=False)
             took_s = time.monotonic() - start

@@ -13,7 +13,18 @@ import stoker
 
 PACKAGES = ("agent", "checkpoint", "client", "model", "stores")
 COMPILED = ("agent", "checkpoint", "errors.py", "model", "stores", "__init__.py")  # what runs before the script does
-_MAIN = b"import gc\n\ngc.disable()\nfrom stoker.agent.__main__ import main\n\nraise SystemExit(main())\n"
+_MAIN = b"""import gc
+
+gc.disable()  # there is nothing to collect before the script runs
+
+from stoker.agent.quickdata import install
+
+install()  # before anything imports the model
+
+from stoker.agent.__main__ import main
+
+raise SystemExit(main())
+"""
 _UNCHECKED = (0b01).to_bytes(4, "little")  # bytecode found by the hash of its source, never compared with it
 
 

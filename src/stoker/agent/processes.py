@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 MARK = "STOKER_NODE_KEY"  # in the environment of every process of a node, and so of their children
 _PROC = Path("/proc")
+_WITHIN_S = 10.0  # for the kernel to end a process after SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ def adopt_orphans() -> bool:
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def belonging_to(key: str, root: int | None = None) -> list[Process]:
+def belonging_to(key: str, root: int | None = None, spared: Collection[int] = ()) -> list[Process]:
     """Every process that carries the key's mark or descends from one that does, or from `root`; never this one."""
     alive = look(key)
     children: dict[int, list[Process]] = {}
     for process in alive:
         children.setdefault(process.parent, []).append(process)
-    spared = _ancestors(alive)
+    spared = {*spared, *_ancestors(alive)}
     waiting = [process for process in alive if process.marked or process.parent == root]
     found: dict[int, Process] = {}
     while waiting:
@@ -54,17 +54,17 @@ def belonging_to(key: str, root: int | None = None) -> list[Process]:
     return list(found.values())
 
 
-def end_all(key: str, root: int | None = None, *, gentle_s: float = 0.0, within_s: float = 10.0) -> int:
+def end_all(key: str, root: int | None = None, spared: Collection[int] = (), *, gentle_s: float = 0.0) -> int:
     """Ends every process of a node, and returns how many there were. With `gentle_s` they are asked first.
 
-    Repeats until none is found, because a process may fork while it is being killed. Bounded by `within_s` for those
+    Repeats until none is found, because a process may fork while it is being killed. Bounded, for there are processes
     that the kernel cannot end yet, as in a hanging file system.
     """
     start = time.monotonic()
     seen: set[int] = set()
-    while found := belonging_to(key, root):
+    while found := belonging_to(key, root, spared):
         passed_s = time.monotonic() - start
-        if passed_s > gentle_s + within_s:
+        if passed_s > gentle_s + _WITHIN_S:
             break
         fresh = [process.pid for process in found if process.pid not in seen]
         seen.update(fresh)
@@ -73,7 +73,6 @@ def end_all(key: str, root: int | None = None, *, gentle_s: float = 0.0, within_
         elif fresh:
             send(signal.SIGTERM, fresh)
         time.sleep(0.02)
-        reap()
     return len(seen)
 
 
@@ -114,6 +113,25 @@ def catches(pid: int, signal_number: int) -> bool:
     return bool(int(caught.split()[1], 16) >> (signal_number - 1) & 1)
 
 
+def heads(roots: Iterable[int], launchers: Iterable[int]) -> list[int]:
+    """The scripts themselves: what `roots` have become or started, past shells and launchers, but not their workers.
+
+    Signals for scripts go here alone. A worker of a data loader, or a launcher, would end the training instead.
+    """
+    alive = {process.pid: process for process in look("")}
+    waiting, found = [alive[pid] for pid in roots if pid in alive], []
+    while waiting:
+        process = waiting.pop()
+        if process.name in _SHELLS or process.pid in launchers:
+            waiting += [child for child in alive.values() if child.parent == process.pid]
+        else:
+            found.append(process.pid)
+    return found
+
+
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+
+
 def look(key: str) -> list[Process]:
     """Every living process that this user may see."""
     return _look_in_proc(key) if (_PROC / "self" / "stat").exists() else _look_with_ps(key)
@@ -142,6 +160,8 @@ def _has_mark(pid: str, mark: bytes) -> bool:
 
 def _look_with_ps(key: str) -> list[Process]:
     """`-E` shows the environment after the command, of this user's processes."""
+    import subprocess  # here, because it is slow to import and Linux has no use for it
+
     columns = ["ps", "-axwwE", "-o", "pid=,ppid=,pgid=,stat=,command="]
     found = []
     for line in subprocess.run(columns, capture_output=True, text=True, errors="replace").stdout.splitlines():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,68 +11,100 @@ from contextlib import suppress
 from stoker.agent import processes
 from stoker.agent.launch import RankCommand
 from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.spawning import start_with_spooler
 from stoker.agent.stopping import Stopping
 from stoker.model.report import RankEnd
 
 GRACE_S = 10.0  # between being asked to end and being killed
-STRAY_S = 1.0  # how long what a rank left behind may take to end by itself
+STRAY_S = 1.0  # how long what a rank left behind may take to end by itself, and then when asked
+LOOK_EVERY_S = 0.1
+DRAIN_S = 10.0  # for what was printed last to get into the log, once nobody prints
 
 
 class Ranks:
+    """Only the main thread may use it: it reaps every child of this process."""
+
     def __init__(self, folder: NodeFolder, key: str) -> None:
         self._folder = folder
         self._key = key
-        self._pids: dict[int, int] = {}  # rank by pid, of those that have not ended
-        self._groups: list[int] = []
+        self._alive: dict[int, int] = {}  # rank by pid
+        self._launchers: list[int] = []
+        self._spoolers: set[int] = set()
         self._asked_at = 0.0  # when the ranks were asked to end; 0: not yet
+        self._told = False  # whether some rank was sent SIGTERM and may end as it likes
+        self._adopting = False
         self.ends: dict[int, RankEnd] = {}
         self.first_failed: int | None = None  # the rank whose failure ended the others
-        self._adopting = processes.adopt_orphans()
-
-    def start(self, commands: Sequence[RankCommand]) -> None:
-        for command in commands:
-            pid = _spawn(command, self._folder)
-            self._pids[pid] = command.rank
-            self._groups.append(pid)
-
-    @property
-    def alive(self) -> bool:
-        return bool(self._pids)
 
     @property
     def asked_to_end(self) -> bool:
-        return bool(self._asked_at)
+        return bool(self._asked_at) or self._told
+
+    def start(self, commands: Sequence[RankCommand]) -> None:
+        self._adopting = processes.adopt_orphans()
+        os.chdir(self._folder.work)  # where children start
+        for command in commands:
+            pid, spooler = start_with_spooler(command.argv, command.env, self._folder.log(command.rank))
+            self._alive[pid] = command.rank
+            self._spoolers.add(spooler)
+            if command.launches:
+                self._launchers.append(pid)
 
     def watch(self, stopping: Stopping, each_time: Callable[[], None]) -> None:
         """Returns when every rank has ended: by itself, because another failed, or because of `stopping`."""
-        while self._pids:
-            self._note(processes.reap())
-            if not self._pids:
-                return
+        while self._reap():
             each_time()
             if stopping.outcome or self.first_failed is not None:
                 self._end()
-            stopping.wait(0.1)
+            stopping.wait(LOOK_EVERY_S)
+
+    def tell_those_who_listen(self) -> bool:
+        """Sends SIGTERM to the scripts that catch it; True if there are any. They are not failures when they end."""
+        listening = [
+            pid for pid in processes.heads(self._alive, self._launchers) if processes.catches(pid, signal.SIGTERM)
+        ]
+        processes.send(signal.SIGTERM, listening)
+        self._told = bool(listening)
+        return self._told
 
     def sweep(self) -> int:
-        """Ends whatever the ranks left behind, and returns how many processes that were."""
-        if self._adopting and not processes.has_children():
-            return 0
-        until = time.monotonic() + STRAY_S
-        while time.monotonic() < until and not self._asked_at:
-            processes.reap()
-            if not processes.belonging_to(self._key, os.getpid()):
-                return 0
-            time.sleep(0.05)
-        return processes.end_all(self._key, os.getpid(), gentle_s=STRAY_S)
+        """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole."""
+        pause_s, until = 0.001, time.monotonic() + (0 if self._asked_at else STRAY_S)
+        while self._left():
+            if time.monotonic() > until:
+                break
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.05)
+        count = 0
+        if self._left():
+            count = processes.end_all(self._key, os.getpid(), self._spoolers, gentle_s=STRAY_S)
+        self._drain()
+        return count
 
-    def _note(self, ended: dict[int, int]) -> None:
-        for pid, status in sorted(ended.items(), key=lambda item: self._pids.get(item[0], -1)):
-            if (rank := self._pids.pop(pid, None)) is not None:
-                code = os.waitstatus_to_exitcode(status)
-                self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
-                if code and self.first_failed is None and not self._asked_at:
-                    self.first_failed = rank
+    def _left(self) -> bool:
+        self._reap()
+        if self._adopting:
+            return processes.has_children()
+        return bool(self._spoolers or processes.belonging_to(self._key, os.getpid()))
+
+    def _drain(self) -> None:
+        until = time.monotonic() + DRAIN_S
+        while self._spoolers:
+            if time.monotonic() > until:  # held open by a process that even SIGKILL does not end
+                processes.send(signal.SIGKILL, self._spoolers)
+            time.sleep(0.005)
+            self._reap()
+
+    def _reap(self) -> bool:
+        """Takes note of children that have ended; True if there are ranks left."""
+        ended = processes.reap()
+        self._spoolers -= ended.keys()
+        for pid in sorted(ended.keys() & self._alive.keys(), key=lambda pid: self._alive[pid]):
+            rank, code = self._alive.pop(pid), os.waitstatus_to_exitcode(ended[pid])
+            self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
+            if code and self.first_failed is None and not self.asked_to_end:
+                self.first_failed = rank
+        return bool(self._alive)
 
     def _end(self) -> None:
         now = time.monotonic()
@@ -84,28 +115,7 @@ class Ranks:
             self._signal_groups(signal.SIGKILL)
 
     def _signal_groups(self, number: int) -> None:
-        for group in self._groups:
+        """Of the ranks that live: the number of a dead one may be another's by now. `sweep` sees to what it left."""
+        for group in self._alive:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(group, number)
-
-
-def _spawn(command: RankCommand, folder: NodeFolder) -> int:
-    """Starts a rank in a session of its own; its stdout and stderr are the spool file itself.
-
-    Without a pipe nothing waits for the agent: a rank may close its output, leave a daemon behind or outlive the agent.
-    """
-    log = os.open(folder.log(command.rank), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        started = subprocess.Popen(
-            command.argv,
-            env=dict(command.env),
-            cwd=folder.work,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    finally:
-        os.close(log)
-    started.returncode = 0  # reaped by pid, not through this object
-    return started.pid

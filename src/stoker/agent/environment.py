@@ -1,0 +1,184 @@
+"""The software of a run: a venv built from its recipe, once for all runs that want the same."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.agent.endings import Broken
+from stoker.agent.nodefolder import NodeFolder, remove_tree
+from stoker.agent.processes import MARK
+from stoker.agent.recipe import Kind, Recipe, read_recipe
+from stoker.agent.stopping import Stopping
+
+COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
+_SETTINGS = re.compile(
+    r"(UV|PIP)_.*(INDEX|FIND_LINKS|PRE|CONSTRAINT|OVERRIDE|BINARY|RESOLUTION|EXCLUDE_NEWER|TORCH_BACKEND|NO_DEPS).*"
+)
+_PIP_FOR_UV = {  # pip's setting, uv's, and how uv separates several
+    "PIP_FIND_LINKS": ("UV_FIND_LINKS", ","),
+    "PIP_INDEX_URL": ("UV_INDEX_URL", " "),
+    "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL", " "),
+}
+_UV_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
+_UNWANTED = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What building needs to know of the node."""
+
+    folder: NodeFolder
+    environments: Path
+    uv: str | None  # None: pip does it
+    environ: Mapping[str, str]
+    key: str
+    log: Path  # where the tools print
+    stopping: Stopping
+    tell: Callable[[str, str], None]
+
+
+def build(workshop: Workshop, name: str, python: str, snapshot: str) -> tuple[str, str]:
+    """The Python of the venv that the recipe called `name` asks for, and a folder to import from besides.
+
+    Built unless it is there. Raises Broken, or Stopped.
+    """
+    recipe = read_recipe(workshop.folder.work, name)
+    settings = tool_settings(workshop.environ)
+    print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
+    venv = workshop.folder.environment if recipe.private else workshop.environments / print_
+    start = time.monotonic()
+    with _locked(venv, workshop):
+        if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
+            workshop.tell("environment", f"`{name}` is ready from an earlier run")
+        else:
+            remove_tree(venv)
+            for step in steps(recipe, python, venv, workshop.uv):
+                _carry_out(step, recipe, {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
+            (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
+            workshop.tell("environment", f"`{name}` was installed in {time.monotonic() - start:.1f} s")
+    return str(venv / "bin" / "python"), _own_code(recipe)
+
+
+def _own_code(recipe: Recipe) -> str:
+    """Where the packages of a project lie: not installed, since the venv is for other runs too."""
+    if recipe.kind not in (Kind.PROJECT, Kind.UV_LOCK) or recipe.private:
+        return ""
+    folder = recipe.file.parent
+    return str(folder / "src" if (folder / "src").is_dir() else folder)
+
+
+def steps(recipe: Recipe, python: str, venv: Path, uv: str | None) -> list[list[str]]:
+    """The commands that build it, in order."""
+    inside = str(venv / "bin" / "python")
+    if not uv:
+        if recipe.kind in (Kind.UV_LOCK, Kind.PYLOCK):
+            raise Broken(
+                f"`{recipe.file.name}` can only be installed with uv, which is not on this machine", "install uv"
+            )
+        wanted = ["-r", str(recipe.file)] if recipe.kind is Kind.REQUIREMENTS else _dependencies(recipe.file)
+        install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
+        return [[python, "-m", "venv", str(venv)], *install]
+    if recipe.kind is Kind.UV_LOCK:
+        own = [] if recipe.private else ["--no-install-project"]
+        return [[uv, "sync", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
+    make = [uv, "venv", "--quiet", "--no-project", "--python", python, str(venv)]
+    return [make, [uv, "pip", "install", "--python", inside, "-r", str(recipe.file)]]
+
+
+def tool_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of uv and pip: what is set for pip counts for uv too, where that has no setting of its own."""
+    settings = {name: value for name, value in environ.items() if name not in _UNWANTED}
+    own_index = any(name in settings for name in _UV_INDEXES)
+    for pip, (uv, separator) in _PIP_FOR_UV.items():
+        if pip in settings and uv not in settings and not (own_index and uv in _UV_INDEXES):
+            settings[uv] = separator.join(settings[pip].split())
+    return settings
+
+
+def _dependencies(project: Path) -> list[str]:
+    try:
+        found = tomllib.loads(project.read_text()).get("project", {}).get("dependencies", [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Broken(f"`{project.name}` cannot be read: {error}") from None
+    return [str(one) for one in found]
+
+
+def _circumstances(python: str, settings: Mapping[str, str], workshop: Workshop) -> Iterator[str]:
+    """What a venv depends on besides its recipe."""
+    real = Path(python).resolve()
+    seen = real.stat()
+    system = os.uname()
+    yield from (str(real), str(seen.st_size), str(seen.st_mtime_ns), system.sysname, system.machine)
+    yield "uv" if workshop.uv else "pip"
+    yield from sorted(f"{name}={value}" for name, value in settings.items() if _SETTINGS.fullmatch(name))
+
+
+@contextmanager
+def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
+    """One builder at a time; the others wait, and then find it done. Raises Stopped."""
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    lock = os.open(venv.with_name(f"{venv.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        told = False
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not told:
+                    workshop.tell("environment", "another run is building the same environment: waiting for it")
+                told = True
+                workshop.stopping.check()
+                workshop.stopping.wait(0.1)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], workshop: Workshop) -> None:
+    workshop.stopping.check()
+    env = {**settings, MARK: workshop.key}
+    with workshop.log.open("ab") as log:
+        start = log.tell()
+        try:
+            process = subprocess.Popen(
+                step,
+                cwd=workshop.folder.work,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Broken(f"`{step[0]}` could not be started: {error.strerror}") from None
+        while process.poll() is None:
+            if workshop.stopping.outcome:
+                process.kill()
+                process.wait()
+            workshop.stopping.wait(0.1)
+    workshop.stopping.check()
+    if process.returncode:
+        reason = _reason(workshop.log, start)
+        raise Broken(f"`{recipe.file.name}` could not be installed: {reason}", "the log has all that was said about it")
+
+
+def _reason(log: Path, start: int) -> str:
+    """The tool's own last words, as one line."""
+    with log.open("rb") as file:
+        file.seek(start)
+        said = file.read().decode(errors="replace")
+    lines = [line.strip(" ×╰─▶│├┬\t") for line in said.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("hint:", "Using ", "Resolved ", "[notice]"))]
+    found = " ".join(lines[-6:])
+    return found if len(found) <= 500 else f"{found[:497]}..."

@@ -1,0 +1,24 @@
+"""How many GPUs this node has for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stoker.agent.interpreter import which
+
+
+def count(environ: Mapping[str, str]) -> int:
+    """Those that CUDA_VISIBLE_DEVICES leaves, or all that the driver lists; 0 where there is no driver."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return sum(1 for name in visible.split(",") if name.strip() not in ("", "-1"))
+    tool = which("nvidia-smi", environ.get("PATH", ""))
+    if not tool:
+        return 0
+    import subprocess  # here, because it is slow to import and few runs ask for GPUs
+
+    try:
+        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(1 for line in listed.splitlines() if line.startswith("GPU "))

@@ -1,0 +1,173 @@
+"""What the ranks report, from wherever they report it, to the store: one line per point, a summary, and the target."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+from stoker.agent.eventfiles import EventFile
+from stoker.agent.masking import Masking
+from stoker.agent.pace import Pace, Patience, Trouble
+from stoker.agent.points import Lines, Point, Summaries, logged, printed
+from stoker.agent.tree import walk
+from stoker.agent.worker import Worker
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders
+from stoker.stores import Store
+
+CHUNK_BYTES = 1 << 20
+EVENT_FILES_EVERY_S = 1.0
+UNWRITTEN_BYTES = 8 << 20  # points that wait for the store; beyond this they wait where they were reported
+SPLITS = ("train", "validation", "val", "test", "eval")  # folders that tell apart metrics of the same name
+
+
+class Source(Protocol):
+    """`behind` says that the last look left something for the next one."""
+
+    name: str
+    behind: bool
+
+    def fresh(self, *, final: bool) -> Iterator[Point]:
+        """Points since the last look. `final` says that nobody writes any more."""
+        ...
+
+
+class LinePoints:
+    """The lines of a file that grows: what a rank prints, or what `stoker.log` writes."""
+
+    def __init__(self, file: Path, read: Callable[[bytes], Point | None], *, objects_only: bool = True) -> None:
+        self.name = file.name
+        self.behind = False
+        self._file = file
+        self._read = read
+        self._lines = Lines(objects_only=objects_only)
+        self._fd = -1
+        self._offset = 0
+        self._open = False  # the last line has no end yet
+
+    def fresh(self, *, final: bool) -> Iterator[Point]:
+        data = self._data()
+        self.behind = len(data) == CHUNK_BYTES
+        self._open = not data.endswith(b"\n") if data else self._open
+        if final and self._open and not self.behind:
+            data += b"\n"  # so that a last line without its break counts
+            self._open = False
+        for line in self._lines.feed(data):
+            if point := self._read(line):
+                yield point
+
+    def _data(self) -> bytes:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return b""
+        data = os.pread(self._fd, CHUNK_BYTES, self._offset)
+        self._offset += len(data)
+        return data
+
+
+def printed_points(log: Path, rank: int) -> LinePoints:
+    return LinePoints(log, lambda line: printed(line, time.time(), rank))
+
+
+def logged_points(file: Path) -> LinePoints:
+    return LinePoints(file, logged)
+
+
+class EventFilePoints:
+    """TensorBoard event files anywhere below the outputs."""
+
+    name = "event files"
+    behind = False
+
+    def __init__(self, outputs: Path, rank: int) -> None:
+        self._outputs = str(outputs)
+        self._rank = rank
+        self._files: dict[str, EventFile] = {}
+        self._due = 0.0
+
+    def fresh(self, *, final: bool) -> Iterator[Point]:
+        start = time.monotonic()
+        if start < self._due and not final:
+            return
+        for path, entry in walk(self._outputs, lambda _path, _error: None):
+            if entry and "tfevents" in entry.name and entry.is_file():
+                file = self._files.setdefault(path, EventFile(entry.path))
+                for scalar in file.fresh():
+                    name = metric_name(path, scalar.tag)
+                    value = scalar.value if math.isfinite(scalar.value) else None
+                    yield Point(scalar.at, self._rank, scalar.step, {name: value})
+        now = time.monotonic()
+        self._due = now + max(EVENT_FILES_EVERY_S, 20 * (now - start))  # a large tree is looked at more rarely
+
+
+def metric_name(path: str, tag: str) -> str:
+    """A tag, told apart by the folder where that is a split: Keras writes the same tags to `train` and `validation`."""
+    folder = PurePosixPath(path).parent.name
+    return f"{folder}/{tag}" if folder in SPLITS else tag
+
+
+class MetricsShipper(Worker):
+    """Reads all sources, writes their points to the store, and shows each to `seen`. To be finished when nobody
+    reports any more."""
+
+    def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble) -> None:
+        super().__init__("metrics")
+        self._store = store
+        self._key = layout.metrics(orders.run_id, orders.attempt, orders.node)
+        self._masking = masking
+        self._size = 0
+        self._unwritten = b""
+        self._patience = Patience("metrics", trouble)
+        self.summaries = Summaries()
+        self.sources: list[Source] = []
+        self.seen: Callable[[Point, str], None] = lambda _point, _source: None
+
+    def work(self) -> None:
+        pace = Pace(0.02, 0.1)
+        while not self.ending.is_set():
+            found = self._read(final=False)
+            self._write()
+            if not self._behind:
+                self.ending.wait(pace.after(found))
+        while self._read(final=True):
+            if not self._write():
+                time.sleep(0.05)
+        while not self._write():
+            time.sleep(0.05)
+
+    @property
+    def _behind(self) -> bool:
+        return any(source.behind for source in self.sources) and len(self._unwritten) < UNWRITTEN_BYTES
+
+    def _read(self, *, final: bool) -> bool:
+        """True if there may be more."""
+        if len(self._unwritten) >= UNWRITTEN_BYTES:
+            return True
+        lines = []
+        for source in self.sources:
+            for point in source.fresh(final=final):
+                self.summaries.add(point)
+                self.seen(point, source.name)
+                lines.append(self._masking.whole(point.line()))
+        self._unwritten += b"".join(lines)
+        return bool(lines) or self._behind
+
+    def _write(self) -> bool:
+        """True once nothing waits any more."""
+        if not self._unwritten or not self._patience.due:
+            return not self._unwritten
+        try:
+            self._size = self._store.append(self._key, self._size, self._unwritten)
+        except StokerError as error:
+            self._patience.failed(error)
+            return False
+        self._patience.worked()
+        self._unwritten = b""
+        return True

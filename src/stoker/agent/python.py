@@ -1,0 +1,62 @@
+"""The Python an environment asks for, among those on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from stoker.agent.endings import Broken
+from stoker.agent.interpreter import which
+
+_ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.executable)"
+
+
+def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, str]) -> str:
+    """The path of an interpreter. `wanted` is a version such as `3.12`, or a path; `usual` is tried first."""
+    if "/" in wanted or wanted.startswith("~"):
+        path = wanted.replace("~", environ.get("HOME", "~"), 1) if wanted.startswith("~") else wanted
+        if not _version(path):
+            found = "is not there" if not Path(path).exists() else "is not a Python that runs"
+            raise Broken(f"the Python of this run, `{wanted}`, {found}", "check `environment.python`")
+        return path
+    if not re.fullmatch(r"\d+(\.\d+){0,2}", wanted):
+        raise Broken(f"`{wanted}` is neither a Python version such as `3.12` nor a path", "check `environment.python`")
+    seen: dict[str, str] = {}
+    for candidate in _candidates(wanted, usual, uv, environ):
+        if told := _version(candidate):
+            version, path = told
+            if version == wanted or version.startswith(f"{wanted}."):
+                return candidate if candidate == usual else path
+            seen.setdefault(version, path)
+    found = ", ".join(f"{version} (`{path}`)" for version, path in seen.items()) or "no Python at all"
+    hint = f"install it with `uv python install {wanted}`, or set `environment.python` to one that is there"
+    raise Broken(f"Python {wanted} is not on this machine; found {found}", hint)
+
+
+def _candidates(wanted: str, usual: str, uv: str | None, environ: Mapping[str, str]) -> Iterator[str]:
+    yield usual
+    for name in (f"python{wanted}", f"python{'.'.join(wanted.split('.')[:2])}", "python3", "python"):
+        if found := which(name, environ.get("PATH", "")):
+            yield found
+    if uv:
+        settings = {**environ, "UV_PYTHON_DOWNLOADS": "never"}
+        asked = [uv, "python", "find", "--no-project", "--system", wanted]
+        told = subprocess.run(asked, capture_output=True, text=True, env=settings, stdin=subprocess.DEVNULL)
+        if not told.returncode:
+            yield told.stdout.strip()
+
+
+def _version(python: str) -> tuple[str, str] | None:
+    """Its version and its own idea of where it is; None if it does not run."""
+    if not os.access(python, os.X_OK):
+        return None
+    try:
+        asked = [python, "-I", "-S", "-c", _ASK]
+        told = subprocess.run(asked, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version, _, path = told.stdout.strip().partition(" ")
+    return (version, path) if not told.returncode and path else None

@@ -1,0 +1,64 @@
+"""Everything that goes from the node to the store while a script runs: logs, metrics and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from stoker.agent.logs import LogShipper, RankLog
+from stoker.agent.masking import Masking
+from stoker.agent.metrics import EventFilePoints, MetricsShipper, logged_points, printed_points
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.outputs import Mirror, OutputsShipper
+from stoker.agent.pace import Trouble
+from stoker.model.orders import Orders
+from stoker.stores import Store
+
+
+class Shipping:
+    def __init__(self, store: Store, orders: Orders, folder: NodeFolder, masking: Masking, trouble: Trouble) -> None:
+        self._store = store
+        self._orders = orders
+        self._folder = folder
+        self._outputs = folder.work / orders.job.outputs
+        self.logs = LogShipper(masking, trouble)
+        self.metrics = MetricsShipper(store, orders, masking, trouble)
+        self._mirror = Mirror(store, orders, self._outputs)
+        self._workers = (self.metrics, self.logs, OutputsShipper(self._mirror, trouble))
+
+    def start_log(self, rank: int) -> None:
+        """From here on what is printed by, or for, the rank is shipped."""
+        if not self.logs.has(rank):
+            self.logs.add(rank, RankLog(self._store, self._orders, self._folder, rank))
+        self.logs.start()
+
+    def start(self, ranks: Sequence[int], tell: Callable[[str, str], None]) -> None:
+        """From here on metrics and outputs are shipped too."""
+        for rank in ranks:
+            self.start_log(rank)
+            self.metrics.sources.append(printed_points(self._folder.log(rank), rank))
+        self.metrics.sources.append(logged_points(self._folder.metrics))
+        self.metrics.sources.append(EventFilePoints(self._outputs, ranks[0]))
+        self._mirror.tell = tell
+        for worker in self._workers:
+            worker.start()
+
+    def end(self) -> None:
+        """Nobody prints, reports or writes any more: what is left may be shipped."""
+        for worker in self._workers:
+            worker.ending.set()
+
+    def finish(self) -> None:
+        """Returns when everything is in the store, however long that takes."""
+        for worker in self._workers:
+            worker.finish()
+
+    def figures(self) -> dict[str, Any]:
+        """What a report says about it."""
+        files, size_bytes = self._mirror.totals
+        return {
+            "log_bytes": self.logs.sizes(),
+            "metrics": self.metrics.summaries.now(),
+            "output_files": files,
+            "output_bytes": size_bytes,
+        }

@@ -1,0 +1,49 @@
+"""What a training script tells about itself while it runs, and what it may want to know."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from typing import Any
+
+
+def log(step: float | None = None, **metrics: Any) -> None:
+    """Reports metrics: numbers, or anything `float()` takes, such as a scalar of NumPy or PyTorch.
+
+    In a run they appear in its metrics; outside of one they are printed, one JSON object per line.
+    """
+    values = {name: _number(name, value) for name, value in metrics.items()}
+    at_step = None if step is None else _number("step", step)
+    file = os.environ.get("STOKER_METRICS")
+    if not file:
+        shown = {"step": at_step, **values} if step is not None else values
+        sys.stdout.write(json.dumps(shown) + "\n")
+        sys.stdout.flush()
+        return
+    rank = int(os.environ.get("RANK") or 0)
+    line = json.dumps({"at": time.time(), "step": at_step, "rank": rank, "values": values}) + "\n"
+    fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(fd, line.encode())  # one write, so that ranks do not mix their lines
+    finally:
+        os.close(fd)
+
+
+def should_stop() -> bool:
+    """True once the run's `stop_when` has been reached: a good moment to save and return."""
+    file = os.environ.get("STOKER_STOP")
+    return file is not None and os.path.exists(file)  # noqa: PTH110  # asked at every step: a Path would cost more
+
+
+def _number(name: str, value: Any) -> float | int | None:
+    """None stands for what JSON cannot hold: not a number, or infinite."""
+    if isinstance(value, str | bytes):
+        raise TypeError(f"the metric `{name}` is {value!r}; expected a number")
+    try:
+        number = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"the metric `{name}` is of type {type(value).__name__}; expected a number ({error})") from None
+    return number if isinstance(number, int) or math.isfinite(number) else None
