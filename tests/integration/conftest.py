@@ -38,7 +38,7 @@ class Shell:
 
     def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
-        command = [sys.executable, "-m", "stoker.cli", *args]
+        command = [str(Path(sys.executable).with_name("stoker")), *args]
         return subprocess.Popen(command, cwd=self.folder, env=self.environ, **(pipes | options))
 
     def stoker(self, *args: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:

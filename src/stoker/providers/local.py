@@ -115,12 +115,21 @@ class LocalProvider:
             return NodeSight(folder.name, NodeState.UP)
         finally:
             os.close(lock)
-        return NodeSight(folder.name, NodeState.GONE, "its agent died")
+        return NodeSight(folder.name, NodeState.GONE, _last_words(folder / "agent.log"))
 
     def _end(self, folder: Path, key: str) -> None:
         command = [*self._agent_command("end"), "--folder", str(folder), "--key", key]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+
+
+def _last_words(log: Path) -> str:
+    """Why the agent died, as far as it could still say so."""
+    with contextlib.suppress(OSError):
+        lines = log.read_text(errors="replace")[-4000:].split("\n")
+        said = [line.strip() for line in lines if line.strip()]
+        return f"its agent died: {said[-1]}" if said else "its agent was killed"
+    return "its agent died"
 
 
 def _uv() -> str | None:
