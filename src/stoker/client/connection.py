@@ -127,12 +127,12 @@ class Connection:
         return Line(self.address.url, _CONNECT_S)
 
     def _elsewhere(self, error: Refused, give_up: float) -> None:
+        before = self.address
         if self._reconnect:
-            before = self.address
             self.address = self._reconnect()
-            if self.address != before:
-                return
-        if not (self._has_answered or self._reconnect) or time.monotonic() > give_up:
+        if self.address != before:
+            return
+        if not self._has_answered or time.monotonic() > give_up:
             raise self._unavailable(str(error)) from error
         time.sleep(_PAUSE_S)
 
