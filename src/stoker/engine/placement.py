@@ -31,7 +31,9 @@ def place(
     for run in under_way:
         busy[run.job.on] += run.job.nodes
     chosen: list[Run] = []
-    full: set[str] = set()
+    full = {name for name, most in slots.items() if most is not None and busy[name] >= most}
+    if len(full) == len(slots):
+        return []
     for run in queue(runs):
         on, most = run.job.on, slots.get(run.job.on, 0)
         if on in full or run.id in held or not _ready(run, now):

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 
 from stoker.engine.actions import Action
-from stoker.engine.rounds import decide
+from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
 from stoker.errors import Missing, StokerError
@@ -65,19 +65,24 @@ class Reconciler:
         await call(self._read_reports, self._ledger.open)
         slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
-            runs = self._ledger.open
-            seen = {run.id: self._sighting(run, sights.get(run.job.on, [])) for run in runs}
-            decisions = decide(runs, seen, slots, self._clock.now())
-            changed = [one for one, run in zip(decisions, runs, strict=True) if one.run != run]
-            saved = await self._ledger.save(changed)
+            runs = {run.id: run for run in self._ledger.open}
+            touched = [run for run in runs.values() if not untouched(run)]
+            seen = {run.id: self._sighting(run, sights.get(run.job.on, [])) for run in touched}
+            decisions = decide(runs.values(), seen, slots, self._clock.now())
+            saved = await self._ledger.save([one for one in decisions if one.run != runs[one.run.id]])
         for run in saved:
             if run.state.ended:
                 self._performer.forget_secrets(run)
         actions = [action for one in decisions for action in one.actions]
         for action in [*actions, *self._sweep(sights)]:
             await self._performer.perform(action)
-        needs_node = claimed(self._ledger.open)
-        return min(p.features.look_every_s for p in self._providers.values()) if needs_node else IDLE_S
+        return min((self._providers[name].features.look_every_s for name in self._busy(sights)), default=IDLE_S)
+
+    def _busy(self, sights: Sights) -> set[str]:
+        """Providers that have a node, or whose runs are about to have one or just had."""
+        return {name for name, some in sights.items() if some} | {
+            run.job.on for run in self._ledger.open if not untouched(run)
+        }
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt

@@ -17,14 +17,14 @@ _IN_MEMORY_BYTES = 8 << 20
 
 
 @router.post("/snapshots", openapi_extra=takes(Snapshot))
-async def register(request: Request) -> Response:
-    """Answers with what is missing; once nothing is, the snapshot is stored."""
+async def register(request: Request, keep: bool = True) -> Response:
+    """Answers with what is missing; once nothing is, the snapshot is stored. A plan asks without keeping."""
     snapshot = await body(request, Snapshot)
     for entry in snapshot.entries:
         checked_path(entry.path)
     shelf = service_of(request).shelf
     missing = await call(shelf.missing, snapshot)
-    if not missing:
+    if keep and not missing:
         await call(shelf.keep, snapshot)
     return answer({"id": snapshot.id, "missing": missing})
 
