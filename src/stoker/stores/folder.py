@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +16,22 @@ from urllib.parse import unquote, urlsplit
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Stored
+from stoker.stores.disk import disk_failed
 
 _PART = ".part-"  # a file being written; never listed, never read
+_NAME = rf"(?!\.\.?(?:/|\Z)|{re.escape(_PART)})[^/\0]+"  # neither `.` nor `..`, nor a file being written
+_KEY = re.compile(f"{_NAME}(?:/{_NAME})*")
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+_TRIES = 100  # at a folder that concurrent deletes keep removing while it is empty
+_PIECE_BYTES = 1 << 30  # the kernel reads no more than 2 GiB at once
+_NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+_IN_USE = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class FolderStore:
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._top = os.fspath(root)  # where a Path would cost as much as the reading
         self.url = root.absolute().as_uri()
 
     @classmethod
@@ -29,41 +40,46 @@ class FolderStore:
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         try:
-            with self._path(key).open("rb", buffering=0) as file:
-                if size is None:
-                    size = os.fstat(file.fileno()).st_size - start
-                return os.pread(file.fileno(), max(size, 0), start)
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise Missing(f"the store has no `{key}`") from None
+            file = os.open(self._place(key), _READ)
+        except (FileNotFoundError, NotADirectoryError):
+            raise _missing(key) from None
         except OSError as error:
-            raise _failed("read", key, error) from error
+            raise disk_failed("read", key, error) from error
+        try:
+            seen = os.fstat(file)
+            if stat.S_ISDIR(seen.st_mode):
+                raise _missing(key)
+            there = seen.st_size - start
+            return _read(file, start, there if size is None else min(size, there))
+        except OSError as error:
+            raise disk_failed("read", key, error) from error
+        finally:
+            os.close(file)
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         path = self._path(key)
         part = path.with_name(f"{_PART}{secrets.token_hex(8)}")
         try:
-            with _open_new(part) as file:
+            with os.fdopen(_open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
                 if isinstance(data, bytes):
                     file.write(data)
                 else:
                     shutil.copyfileobj(data, file, 1 << 20)
             if only_new:
-                os.link(part, path)  # fails where the key is taken, which rename would not
-                part.unlink()
+                _link(part, path, key)
             else:
                 part.replace(path)
-        except FileExistsError:
-            raise AlreadyThere(f"the store already has `{key}`") from None
         except OSError as error:
-            raise _failed("write", key, error) from error
+            raise disk_failed("write", key, error) from error
         finally:
             with suppress(OSError):
                 part.unlink(missing_ok=True)
 
     def append(self, key: str, offset: int, data: bytes) -> int:
         path = self._path(key)
+        create = os.O_CREAT if offset == 0 else 0  # a refused append leaves nothing behind
         try:
-            with _open_append(path) as file:
+            with os.fdopen(_open(path, os.O_WRONLY | os.O_APPEND | create), "ab", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 if offset > size:
                     raise StoreFailed(f"`{key}` has {size} bytes, and was asked to go on at {offset}")
@@ -71,21 +87,25 @@ class FolderStore:
                 while fresh:
                     fresh = fresh[os.write(file.fileno(), fresh) :]
                 return max(size, offset + len(data))
+        except FileNotFoundError:
+            raise StoreFailed(f"the store has no `{key}`, and was asked to go on at {offset}") from None
         except OSError as error:
-            raise _failed("append to", key, error) from error
+            raise disk_failed("append to", key, error) from error
 
     def list(self, prefix: str) -> Iterator[Stored]:
-        top = self._path(prefix)
-        if not top.is_dir():
-            return
-        for folder, _, names in os.walk(top):
-            for name in names:
-                if name.startswith(_PART):
-                    continue
-                path = Path(folder, name)
-                with suppress(FileNotFoundError):
-                    seen = path.stat()
-                    yield Stored(path.relative_to(self.root).as_posix(), seen.st_size, seen.st_mtime)
+        folders = [f"{prefix.removesuffix('/')}/" if prefix else ""]
+        if prefix:
+            self._path(folders[0][:-1])
+        while folders:
+            folder = folders.pop()
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / folder) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(f"{folder}{entry.name}/")
+                    elif not entry.name.startswith(_PART):
+                        with suppress(FileNotFoundError):
+                            seen = entry.stat()
+                            yield Stored(folder + entry.name, seen.st_size, seen.st_mtime)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
@@ -96,32 +116,46 @@ class FolderStore:
                     break
                 parent.rmdir()
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT, errno.ENOTDIR, errno.EEXIST):
-                raise _failed("delete", key, error) from error
+            if error.errno not in (*_NOT_THERE, *_IN_USE) and not path.is_dir():
+                raise disk_failed("delete", key, error) from error
 
     def _path(self, key: str) -> Path:
-        if key.startswith("/") or ".." in key.split("/") or "\0" in key:
+        return Path(self._place(key))
+
+    def _place(self, key: str) -> str:
+        if not _KEY.fullmatch(key):
             raise StoreFailed(f"`{key}` is not a key")
-        return self.root / key
+        return f"{self._top}/{key}"
 
 
-def _open_new(path: Path) -> BinaryIO:
+def _missing(key: str) -> Missing:
+    return Missing(f"the store has no `{key}`")
+
+
+def _read(file: int, start: int, size: int) -> bytes:
+    pieces = []
+    while size > 0 and (piece := os.pread(file, min(size, _PIECE_BYTES), start)):
+        pieces.append(piece)
+        start += len(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Makes the folder it is in. A delete elsewhere may remove that while it is empty, so this is tried again."""
+    for _ in range(_TRIES):
+        try:
+            return os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
+        except FileNotFoundError:
+            if not flags & os.O_CREAT:
+                raise
+        with suppress(FileNotFoundError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, flags, 0o666)
+
+
+def _link(part: Path, path: Path, key: str) -> None:
     try:
-        return path.open("xb")
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("xb")
-
-
-def _open_append(path: Path) -> BinaryIO:
-    try:
-        return path.open("ab", buffering=0)  # type: ignore[return-value]  # FileIO is all that is used of it
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("ab", buffering=0)  # type: ignore[return-value]
-
-
-def _failed(verb: str, key: str, error: OSError) -> StoreFailed:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return StoreFailed(f"the disk is full: could not {verb} `{key}`", hint="free some space, then try again")
-    return StoreFailed(f"could not {verb} `{key}`: {error.strerror or error}")
+        os.link(part, path)  # fails where the key is taken, which rename would not
+    except FileExistsError:
+        raise AlreadyThere(f"the store already has `{key}`") from None

@@ -1,0 +1,63 @@
+"""What the files of a source folder hashed to last time, so that those that did not change are not read again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+Row = list[int | str]  # size, mtime_ns, ctime_ns, inode, sha256
+
+# A file may be written to twice within one tick of the file system's clock, and look the same after the second time.
+# So a hash is trusted only if the file had been left alone for longer than a tick when it was read.
+_FINE_TICK_NS = 50_000_000  # the kernel's tick is 10 ms at most
+_COARSE_TICK_NS = 2_100_000_000  # times without a fraction of a millisecond: FAT keeps two seconds, others one
+
+
+class StatIndex:
+    """Held in one JSON file. Lost or damaged, it costs time and nothing else."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._old = _read(file) if file else {}
+        self._new: dict[str, Row] = {}
+
+    def known(self, path: str, seen: os.stat_result) -> str:
+        """The file's hash if it is as it was, or an empty string."""
+        row = self._old.get(path)
+        if not row or row[1] != seen.st_mtime_ns or row[2] != seen.st_ctime_ns:
+            return ""
+        if row[0] != seen.st_size or row[3] != seen.st_ino:
+            return ""
+        self._new[path] = row
+        return str(row[4])
+
+    def learn(self, path: str, seen: os.stat_result, sha256: str, read_at_ns: int) -> None:
+        """Takes note of a hash; `read_at_ns` is the time just before the file was opened."""
+        tick_ns = _FINE_TICK_NS if seen.st_mtime_ns % 1_000_000 else _COARSE_TICK_NS
+        if max(seen.st_mtime_ns, seen.st_ctime_ns) + tick_ns < read_at_ns:
+            self._new[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, sha256]
+
+    def save(self) -> None:
+        """Atomic. A folder that cannot be written to only makes the next scan slower."""
+        if not self._file or self._new == self._old:
+            return
+        part = self._file.with_name(f"{self._file.name}.part-{os.urandom(8).hex()}")
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(self._new, separators=(",", ":")), "utf-8")
+            part.replace(self._file)
+        except OSError:
+            part.unlink(missing_ok=True)
+
+
+def _read(file: Path) -> dict[str, Row]:
+    try:
+        rows = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return rows if isinstance(rows, dict) and all(map(_sound, rows.values())) else {}
+
+
+def _sound(row: object) -> bool:
+    return isinstance(row, list) and len(row) == 5 and isinstance(row[4], str) and len(row[4]) == 64

@@ -1,0 +1,133 @@
+"""Takes a snapshot of a source folder, and opens what it holds by its hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+from stoker.client.oversize import check_size
+from stoker.client.statindex import StatIndex
+from stoker.client.walk import STOKERIGNORE, unreadable, walk
+from stoker.errors import Corrupt, Missing, SnapshotRefused
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.stores.blobstream import Item, blob_stream
+
+_TRIES = 3  # for a file that changes while it is read
+_PIECE_BYTES = 1 << 20
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # Windows has the one, not the other
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    root: Path
+    snapshot: Snapshot
+    files: Mapping[str, Entry]  # by sha256; one of them where several are the same
+
+    def path(self, sha256: str) -> Path:
+        if sha256 not in self.files:
+            raise Missing(f"no file in `{self.root}` has the hash {sha256}")
+        return self.root / self.files[sha256].path
+
+    def open(self, sha256: str) -> BinaryIO:
+        """The file as it is now, which may no longer be what the snapshot says."""
+        return self.path(sha256).open("rb", buffering=0)
+
+    def stream(self, missing: Iterable[str]) -> Iterator[bytes]:
+        """The blobs with these hashes, each once, as `stores.blobstream` writes them.
+
+        Raises SnapshotRefused where a file is no longer what it was when the snapshot was taken.
+        """
+        path = ""
+
+        def items() -> Iterator[Item]:
+            nonlocal path
+            for sha256 in dict.fromkeys(missing):
+                path = str(self.path(sha256).relative_to(self.root))
+                yield sha256, self.files[sha256].size_bytes, partial(self.open, sha256)
+
+        try:
+            yield from blob_stream(items())
+        except (Corrupt, OSError) as error:
+            raise SnapshotRefused(f"`{path}` changed while it was being sent", hint="try again") from error
+
+
+def scan(
+    root: Path,
+    *,
+    index: Path | None = None,
+    exclude: Sequence[str] = (),
+    limit_bytes: int = 500_000_000,
+    now_ns: Callable[[], int] = time.time_ns,
+) -> Tree:
+    """Reads only the files that changed since `index` was written, and writes it anew.
+
+    `exclude` names relative paths to leave out. Raises SnapshotRefused.
+    """
+    found = walk(root, {str(PurePosixPath(path)) for path in exclude})
+    check_size(root, found.files, limit_bytes)
+    hashes = StatIndex(index)
+    entries = [Entry(path, EntryKind.LINK, target=target) for path, target in found.links]
+    entries += [Entry(path, EntryKind.FOLDER) for path in found.empty]
+    files: dict[str, Entry] = {}
+    for path, seen in found.files:
+        sha256 = hashes.known(path, seen)
+        if not sha256:
+            read = _read(root, path, hashes, now_ns)
+            if not read:
+                continue
+            sha256, seen = read
+        entry = Entry(path, EntryKind.FILE, sha256, seen.st_size, bool(seen.st_mode & 0o100))
+        entries.append(entry)
+        files[sha256] = entry
+    hashes.save()
+    return Tree(root, Snapshot(tuple(sorted(entries, key=lambda entry: entry.path))), files)
+
+
+def write_blobs(tree: Tree, missing: Iterable[str], stream: BinaryIO) -> None:
+    """Writes what `tree.stream` gives."""
+    for chunk in tree.stream(missing):
+        stream.write(chunk)
+
+
+def _read(root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]) -> tuple[str, os.stat_result] | None:
+    """The file's hash with its facts, which did not change meanwhile. None: it was removed since it was listed."""
+    for _ in range(_TRIES):
+        read_at_ns = now_ns()
+        try:
+            sha256, before, after = _digest(f"{root}/{path}")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if sha256 and _same(before, after):
+            hashes.learn(path, after, sha256, read_at_ns)
+            return sha256, after
+    raise SnapshotRefused(
+        f"`{path}` changed each of the {_TRIES} times it was read",
+        hint=f"try again once nothing writes to it, or add it to {STOKERIGNORE}",
+    )
+
+
+def _digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
+    """The hash, empty where the size is not the one the file had, with the facts from before and after reading."""
+    file = os.open(path, _READ)
+    try:
+        before = os.fstat(file)
+        digest = hashlib.sha256()
+        size = 0
+        while piece := os.read(file, min(before.st_size + 1, _PIECE_BYTES)):
+            digest.update(piece)
+            size += len(piece)
+        return digest.hexdigest() if size == before.st_size else "", before, os.fstat(file)
+    finally:
+        os.close(file)
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_size, one.st_mtime_ns, one.st_ctime_ns) == (other.st_size, other.st_mtime_ns, other.st_ctime_ns)

@@ -1,0 +1,200 @@
+"""Brings the files of a manifest into a folder, verified, without ever replacing what belongs to another run."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from stoker.errors import Conflict, Corrupt, Missing
+from stoker.model.snapshot import Entry, EntryKind
+from stoker.stores.disk import disk_failed
+from stoker.stores.manifest import checked
+from stoker.stores.verified import Verified
+
+MARKER = ".stoker-run.json"  # whose folder this is
+_PART = ".stoker-part-"  # a file being written
+_PART_STALE_S = 3600.0  # whoever wrote it is gone
+_PIECE_BYTES = 1 << 20
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def choose_folder(parent: Path, name: str, owner: str) -> Path:
+    """`parent/name`, made and marked as the owner's; with `~2`, `~3`, … behind it where that is someone else's."""
+    names = itertools.chain([name], (f"{name}~{number}" for number in itertools.count(2)))
+    return next(parent / one for one in names if _claim(parent / one, owner))
+
+
+class Landing:
+    """Ask `wanted`, give each of those to `take`, then `finish`. All of it may be repeated."""
+
+    def __init__(self, entries: Iterable[Entry], folder: Path, owner: str) -> None:
+        """Raises Conflict where the folder is another run's, or has something in it and is nobody's."""
+        self._entries = [entry for entry in checked(entries) if entry.path != MARKER]
+        if not _claim(folder, owner):
+            raise Conflict(f"`{folder}` belongs to something else than {owner}", hint="choose another folder")
+        self._top = os.fspath(folder)
+        self._parts = (f"{self._top}/{_PART}{os.urandom(6).hex()}-{number}" for number in itertools.count())
+        self._folders = {"": True}  # those looked at, and whether they are real ones
+        self._lacking: dict[str, list[Entry]] | None = None
+        _remove_stale(self._top)
+
+    def wanted(self) -> list[str]:
+        """The hashes to bring. Files that are there with the right content are kept."""
+        return list(self._find_lacking())
+
+    def take(self, sha256: str, stream: BinaryIO) -> None:
+        """Puts a content in every place that lacks it. One that is not wanted is left unread. Raises Corrupt."""
+        lacking = self._find_lacking()
+        if sha256 not in lacking:
+            return
+        first, *others = lacking[sha256]
+        try:
+            self._write(first, _verified(stream, first))
+        except Corrupt as error:
+            raise Corrupt(f"`{first.path}` came damaged: {error.message}", hint="try again") from error
+        for other in others:
+            with Path(self._top, first.path).open("rb", buffering=0) as copy:
+                self._write(other, _verified(copy, other))
+        del lacking[sha256]
+
+    def finish(self) -> None:
+        """Adds links and empty folders. Raises Missing where a wanted content was never given to `take`."""
+        lacking = [entry.path for entries in self._find_lacking().values() for entry in entries]
+        if lacking:
+            raise Missing(f"{len(lacking)} of {len(self._entries)} files did not come, the first is `{lacking[0]}`")
+        for entry in self._entries:
+            if entry.kind is EntryKind.FOLDER:
+                self._make_folder(entry.path)
+            elif entry.kind is EntryKind.LINK:
+                self._link(entry)
+
+    def _find_lacking(self) -> dict[str, list[Entry]]:
+        if self._lacking is None:
+            self._lacking = {}
+            for entry in self._entries:
+                if entry.kind is EntryKind.FILE and not self._has(entry):
+                    self._lacking.setdefault(entry.sha256, []).append(entry)
+        return self._lacking
+
+    def _has(self, entry: Entry) -> bool:
+        if not self._is_folder(entry.path.rpartition("/")[0]):
+            return False
+        path = Path(self._top, entry.path)
+        try:
+            seen = path.lstat()
+            if not stat.S_ISREG(seen.st_mode) or seen.st_size != entry.size_bytes or _hash(path) != entry.sha256:
+                return False
+            if bool(seen.st_mode & 0o100) != entry.executable:
+                path.chmod(seen.st_mode | (seen.st_mode & 0o444) >> 2 if entry.executable else seen.st_mode & ~0o111)
+        except OSError:
+            return False  # it can be replaced, if the folder can be written to
+        return True
+
+    def _is_folder(self, folder: str) -> bool:
+        """Whether this is a folder below ours, and not one that a link leads to."""
+        if folder not in self._folders:
+            real = self._is_folder(folder.rpartition("/")[0])
+            self._folders[folder] = real and _is_real_folder(f"{self._top}/{folder}")
+        return self._folders[folder]
+
+    def _make_folder(self, folder: str) -> None:
+        if self._is_folder(folder):
+            return
+        self._make_folder(folder.rpartition("/")[0])
+        path = Path(self._top, folder)
+        try:
+            path.unlink(missing_ok=True)  # a link or file of an earlier manifest
+            path.mkdir()
+        except OSError as error:
+            raise disk_failed("make the folder", folder, error) from error
+        self._folders[folder] = True
+
+    def _write(self, entry: Entry, content: Verified) -> None:
+        mode = 0o777 if entry.executable else 0o666
+        with self._placing(entry.path) as part, os.fdopen(os.open(part, _NEW, mode), "wb") as file:
+            while piece := content.read(_PIECE_BYTES):
+                file.write(piece)
+
+    def _link(self, entry: Entry) -> None:
+        with self._placing(entry.path) as part:
+            os.symlink(entry.target, part)  # noqa: PTH211  # a Path would tidy up the target
+
+    @contextmanager
+    def _placing(self, path: str) -> Iterator[str]:
+        """A name to make something under, which then is put in place of what is at `path`. Links are not followed."""
+        self._make_folder(path.rpartition("/")[0])
+        part, place = next(self._parts), f"{self._top}/{path}"
+        try:
+            yield part
+            _replace(part, place)
+        except BaseException as error:
+            with suppress(OSError):
+                os.unlink(part)  # noqa: PTH108  # a Path would cost as much as the call
+            if isinstance(error, OSError):
+                raise disk_failed("write", path, error) from error
+            raise
+
+
+def _replace(part: str, place: str) -> None:
+    try:
+        os.replace(part, place)  # noqa: PTH105  # a Path would cost as much as the call
+    except IsADirectoryError:
+        Path(place).rmdir()  # of an earlier manifest; one that is not empty is refused
+        Path(part).replace(place)
+
+
+def _claim(folder: Path, owner: str) -> bool:
+    """Whether the folder is the owner's: it says so, or it was empty or not there and says so now."""
+    marker = folder / MARKER
+    try:
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+        if not folder.is_dir():
+            return False
+        if not any(os.scandir(folder)):
+            with marker.open("x", encoding="utf-8") as file:
+                json.dump({"run": owner}, file)
+            return True
+        marked = json.loads(marker.read_bytes())
+        return isinstance(marked, dict) and marked.get("run") == owner
+    except (FileNotFoundError, FileExistsError, ValueError):
+        return False  # no marker, one that appeared just now, or one that says nothing
+    except OSError as error:
+        raise disk_failed("write to", str(folder), error) from error
+
+
+def _remove_stale(top: str) -> None:
+    """What was being written when a process died."""
+    old = time.time() - _PART_STALE_S
+    for entry in os.scandir(top):
+        if entry.name.startswith(_PART):
+            with suppress(FileNotFoundError):
+                if entry.stat(follow_symlinks=False).st_mtime < old:
+                    Path(entry.path).unlink()
+
+
+def _is_real_folder(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _verified(stream: BinaryIO, entry: Entry) -> Verified:
+    """Bytes that check themselves already are not hashed a second time."""
+    if isinstance(stream, Verified) and stream.sha256 == entry.sha256:
+        return stream
+    return Verified(stream, entry.sha256, entry.size_bytes)
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

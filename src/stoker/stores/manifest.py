@@ -1,0 +1,38 @@
+"""Looks at the entries of a manifest before anything is written. Standard library only: agents carry this file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stoker.errors import SnapshotRefused
+from stoker.model.snapshot import Entry, EntryKind, checked_path
+
+
+def checked(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries, if they can all lie in one folder, with nothing outside it and nothing behind a link."""
+    known: dict[str, Entry] = {}
+    for entry in entries:
+        path = checked_path(entry.path)
+        if not path.isascii():
+            _check_text(path)
+        if path.endswith("/") or "//" in path or "." in path.split("/"):
+            raise SnapshotRefused(f"a manifest names the path `{path}`, which is not in its shortest form")
+        if path in known:
+            raise SnapshotRefused(f"a manifest names the path `{path}` twice")
+        known[path] = entry
+    folders: set[str] = set()
+    for path in known:
+        folder = path.rpartition("/")[0]
+        while folder and folder not in folders:
+            if folder in known and known[folder].kind is not EntryKind.FOLDER:
+                raise SnapshotRefused(f"a manifest names `{path}`, and `{folder}` as a {known[folder].kind}")
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return list(known.values())
+
+
+def _check_text(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise SnapshotRefused(f"a manifest names the path {path!r}, which is not text") from None

@@ -1,0 +1,63 @@
+"""Writes the tree of a snapshot into a fresh folder. Standard library only: agents carry this file."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+from stoker.errors import Conflict, Corrupt, Missing
+from stoker.model import layout
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.stores import Store
+from stoker.stores.disk import disk_failed
+from stoker.stores.manifest import checked
+from stoker.stores.reader import open_object
+from stoker.stores.verified import Source, Verified
+
+_AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def unpack(store: Store, snapshot: Snapshot, folder: Path) -> None:
+    """The folder is made, or empty: so nothing in it can lead a write elsewhere. Links come last for the same reason.
+
+    Raises Corrupt or Missing, naming the path, where the store does not have a file's bytes. What was written until
+    then is left for the caller to remove.
+    """
+    entries = checked(snapshot.entries)
+    top = os.fspath(folder)
+    made: set[str] = set()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(os.scandir(top)):
+            raise Conflict(f"`{folder}` is not empty", hint="unpack into a fresh folder")
+        for entry in entries:
+            place = entry.path if entry.kind is EntryKind.FOLDER else entry.path.rpartition("/")[0]
+            if place not in made:
+                os.makedirs(f"{top}/{place}", exist_ok=True)  # noqa: PTH103  # a Path for each file would cost more
+                made.add(place)
+            if entry.kind is EntryKind.FILE:
+                _write(store, entry, f"{top}/{entry.path}")
+        for entry in entries:
+            if entry.kind is EntryKind.LINK:
+                os.symlink(entry.target, f"{top}/{entry.path}")  # noqa: PTH211  # the same
+    except OSError as error:
+        raise disk_failed("unpack into", error.filename or top, error) from error
+
+
+def _write(store: Store, entry: Entry, path: str) -> None:
+    try:
+        content = Verified(_open(store, entry), entry.sha256, entry.size_bytes)
+        with os.fdopen(os.open(path, _NEW, 0o777 if entry.executable else 0o666), "wb") as file:
+            while piece := content.read(_AT_ONCE_BYTES):
+                file.write(piece)
+    except Missing as error:
+        raise Missing(f"the store has lost the content of `{entry.path}`: {error.message}") from error
+    except Corrupt as error:
+        raise Corrupt(f"the store has damaged the content of `{entry.path}`: {error.message}") from error
+
+
+def _open(store: Store, entry: Entry) -> Source:
+    key = layout.blob(entry.sha256)
+    return io.BytesIO(store.get(key)) if entry.size_bytes <= _AT_ONCE_BYTES else open_object(store, key)

@@ -1,0 +1,63 @@
+"""Bytes that must have a certain hash, as a file to read from. Standard library only: agents carry this file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from typing import Any, Protocol
+
+from stoker.errors import Corrupt
+
+
+class Source(Protocol):
+    """`read` gives at most `size` bytes, and none only where there are no more."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Verified(io.RawIOBase):
+    """The next `size` bytes of a source. The read that reaches their end raises Corrupt if they are not those that
+    were promised, so whoever copies this to a place and then commits it commits the right bytes or nothing."""
+
+    def __init__(self, source: Source, sha256: str, size: int) -> None:
+        super().__init__()
+        self.sha256 = sha256
+        self.left = size
+        self._source = source
+        self._digest = hashlib.sha256()
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """As many bytes as were asked for, unless they end before."""
+        if self.closed:
+            raise ValueError("read of closed file")
+        wanted = self.left if size is None or size < 0 else min(size, self.left)
+        data = self._exactly(wanted)
+        self.left -= wanted
+        self._digest.update(data)
+        if not self.left and self._digest.hexdigest() != self.sha256:
+            raise Corrupt(f"the bytes that came do not have the hash {self.sha256}")
+        return data
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _exactly(self, size: int) -> bytes:
+        data = self._source.read(size) if size else b""
+        if len(data) == size:
+            return data
+        pieces = [data]
+        missing = size - len(data)
+        while missing:
+            if not pieces[-1]:
+                raise Corrupt(f"the bytes of {self.sha256} ended {self.left - size + missing} too early")
+            pieces.append(self._source.read(missing))
+            missing -= len(pieces[-1])
+        return b"".join(pieces)
