@@ -47,7 +47,7 @@ class Attempt:
         self.machine = machine
         self.folder = machine.folder
         self.trouble = Trouble()
-        self.masking = Masking(machine.environ[name] for name in orders.job.secrets if name in machine.environ)
+        self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
         self.stopping = Stopping()
         self.reporter = Reporter(store, orders, self.masking, self.trouble)
         self.wishes = WishWatch(store, orders, self.stopping)
@@ -82,7 +82,7 @@ class Attempt:
     def prepare(self) -> Place:
         """Finds or builds the environment, and counts the ranks."""
         self.reporter.say(phase=Phase.PREPARING)
-        orders, environ = self.orders, self.machine.environ
+        orders, environ = self.orders, self.machine.variables
         processes = self._processes()
         self.shipping.start_log(orders.node * processes)
         python, imports = self._environment(self.folder.log(orders.node * processes))
@@ -154,7 +154,7 @@ class Attempt:
         wanted = self.orders.job.processes
         if wanted != "gpus":
             return wanted
-        found = gpus.count({**self.machine.environ, **self.orders.job.env})
+        found = gpus.count({**self.machine.variables, **self.orders.job.env})
         if not found:
             self.reporter.tell("gpus", "`processes: gpus` found no GPU on this node: one process is started")
         return found or 1

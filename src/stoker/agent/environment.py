@@ -40,7 +40,7 @@ class Workshop:
     folder: NodeFolder
     environments: Path
     uv: str | None  # None: pip does it
-    environ: Mapping[str, str]
+    variables: Mapping[str, str]
     key: str
     log: Path  # where the tools print
     stopping: Stopping
@@ -53,7 +53,7 @@ def build(workshop: Workshop, name: str, python: str, snapshot: str) -> tuple[st
     Built unless it is there. Raises Broken, or Stopped.
     """
     recipe = read_recipe(workshop.folder.work, name)
-    settings = tool_settings(workshop.environ)
+    settings = tool_settings(workshop.variables)
     print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
     start = time.monotonic()

@@ -41,7 +41,7 @@ class Place:
     venv: str  # empty: none
     imports: str  # a folder that scripts import from besides; empty: none
     library: Path  # the packed agent, from which a script can import stoker
-    environ: Mapping[str, str]  # the agent's own
+    variables: Mapping[str, str]  # the agent's own
     processes: int  # ranks on this node
     port: int
 
@@ -86,7 +86,7 @@ def command_line(orders: Orders, folder: NodeFolder) -> str:
 
 def environment(orders: Orders, place: Place) -> dict[str, str]:
     """What every rank of this node finds in its environment, but for its own number."""
-    env = {name: value for name, value in place.environ.items() if _INHERITED.fullmatch(name)}
+    env = {name: value for name, value in place.variables.items() if _INHERITED.fullmatch(name)}
     job = orders.job
     env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
     if place.venv:
@@ -103,14 +103,14 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
         **{f"STOKER_DATA_{name.upper()}": path for name, path in orders.data.items()},
     }
     env |= job.env
-    env |= {name: place.environ[name] for name in job.secrets if name in place.environ}
-    given = job.env.get("PYTHONPATH") or place.environ.get("PYTHONPATH", "")
+    env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
+    given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
     env["PYTHONPATH"] = os.pathsep.join(part for part in (given, place.imports, str(place.library)) if part)
     return env
 
 
 def path(place: Place) -> str:
-    rest = place.environ.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    rest = place.variables.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
     return f"{place.bin}:{rest}" if place.bin else rest
 
 

@@ -15,4 +15,4 @@ class Machine:
     environments: Path
     uv: str  # empty: look for it
     library: Path  # what scripts import stoker from
-    environ: Mapping[str, str] = field(repr=False)  # the agent's own, with the secrets of the run
+    variables: Mapping[str, str] = field(repr=False)  # the agent's own, with the secrets of the run

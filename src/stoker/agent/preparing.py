@@ -22,7 +22,7 @@ def prepare(
     if wanted.image or wanted.dockerfile:
         raise Broken("this node does not run containers", "give a requirements file as `environment` instead")
     own = {name: value for name, value in orders.job.env.items() if name.startswith(("UV_", "PIP_"))}
-    environ = {**machine.environ, **own}
+    environ = {**machine.variables, **own}
     uv = machine.uv or which("uv", environ.get("PATH", ""))
     python = orders.python
     if wanted.python:
