@@ -358,15 +358,20 @@ def test_a_tail_survives_restarts_without_losing_or_repeating_a_byte(own_home: S
 
     reader = threading.Thread(target=follow)
     reader.start()
-    killed = 0
-    for how in (signal.SIGTERM, signal.SIGKILL):
-        while not (status := launch.status(own_home)) or status["pid"] == killed:
-            time.sleep(0.01)
-        size = len(read)
-        while len(read) < size + 2000:
-            time.sleep(0.01)
-        killed = status["pid"]
-        os.kill(killed, how)
-    reader.join(60)
-    assert bytes(read) == b"".join(b"line %d\n" % number for number in range(lines))
-    assert run.wait(check=True).state is RunState.SUCCEEDED
+    try:
+        killed = 0
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            while not (status := launch.status(own_home)) or status["pid"] == killed:
+                time.sleep(0.01)
+            size = len(read)
+            while len(read) < size + 2000:
+                time.sleep(0.01)
+            killed = status["pid"]
+            os.kill(killed, how)
+        reader.join(60)
+        assert bytes(read) == b"".join(b"line %d\n" % number for number in range(lines))
+        assert run.wait(check=True).state is RunState.SUCCEEDED
+    finally:
+        if not run.refresh().state.ended:  # or the follower would start servers for ever
+            run.cancel()
+        reader.join()

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from stoker.client import launch, submission
+from stoker.client import launch, sending
 from stoker.client.connection import Connection
 from stoker.client.handle import Run
+from stoker.client.sending import Progress
 from stoker.client.settings import Settings, from_environment
-from stoker.client.submission import Plan, Progress
 from stoker.errors import NotFound
 from stoker.model import run as model
 from stoker.model import wire
@@ -20,6 +20,7 @@ from stoker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from stoker.client.comparison import Difference
+    from stoker.client.submission import Plan
 
 NEWEST = "last"
 _PAGE = 200
@@ -38,16 +39,18 @@ class Client:
 
     def plan(self, job: Job, folder: Path | str = ".") -> Plan:
         """What `submit` would do. Relative paths of the job start from `folder`."""
-        return submission.plan(job, Path(folder), self.settings, self.connection)
+        from stoker.client.submission import plan  # not needed to submit
+
+        return plan(job, Path(folder), self.settings, self.connection)
 
     def submit(self, job: Job, folder: Path | str = ".", *, name: str = "", progress: Progress | None = None) -> Run:
         """Makes a run. `name` overrides `<job name>-<n>`."""
         given = Path(folder)
-        return self._handle(submission.submit(job, given, self.settings, self.connection, name=name, progress=progress))
+        return self._handle(sending.submit(job, given, self.settings, self.connection, name=name, progress=progress))
 
     def rerun(self, name: str) -> Run:
         """A new run with the code, software, data and command of an old one; secrets come from the environment."""
-        return self._handle(submission.submit_again(self.run(name).facts, self.settings, self.connection))
+        return self._handle(sending.submit_again(self.run(name).facts, self.settings, self.connection))
 
     def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[model.Run]:
         """Newest first. `state` may be one of RunState, or `active`."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 _LINE = 65536  # the longest header line that is believed
@@ -26,8 +25,7 @@ class Broken(Exception):
     """The line was cut, or what came back is not HTTP. The request may have been carried out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """`body` must be read to its end before the line takes another request."""
 
     status: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from stoker.client.overrides import overlay
 from stoker.client.yamltree import Misread, Place, Tree, parse
@@ -56,8 +57,7 @@ def read(path: Path, sets: Sequence[str] = ()) -> JobFile:
     return JobFile(job, path, places)
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
+class _Places(NamedTuple):
     """Where the parts of a job were written: in the file, or on the command line."""
 
     file: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 from stoker.client.yamltree import Misread, parse, scalar
@@ -12,18 +12,18 @@ from stoker.errors import Problem
 from stoker.model.fields import ListOf, MapOf, Maybe, Plain, Record, kind_of, plain
 from stoker.model.job import Job, SpotOrNot
 
-_KEY = re.compile(r"[^.\[\]=\s]+(?:\.[^.\[\]=\s]+|\[\d{1,6}\])*")
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_KEY = r"[^.\[\]=\s]+(?:\.[^.\[\]=\s]+|\[\d{1,6}\])*"
+_STEP = r"\.?([^.\[\]]+)|\[(\d+)\]"
 
 
-@dataclass(slots=True)
 class Overlaid:
     """The data with every setting in it, the paths that were set, and what could not be."""
 
-    data: Plain
-    paths: list[str] = field(default_factory=list)
-    replaced: list[str] = field(default_factory=list)  # paths whose old value had to make way for what was set inside
-    problems: list[Problem] = field(default_factory=list)
+    def __init__(self, data: Plain) -> None:
+        self.data = data
+        self.paths: list[str] = []
+        self.replaced: list[str] = []  # paths whose old value had to make way for what was set inside
+        self.problems: list[Problem] = []
 
 
 def overlay(data: Plain, sets: Sequence[str]) -> Overlaid:
@@ -32,12 +32,12 @@ def overlay(data: Plain, sets: Sequence[str]) -> Overlaid:
     for setting in sets:
         key, equals, text = setting.partition("=")
         key = key.strip()
-        if not equals or not _KEY.fullmatch(key):
+        if not equals or not re.fullmatch(_KEY, key):
             found = f"`{key}`" if equals else "no `=`"
             laid.problems.append(Problem(f"--set {setting}", found, "`key=value`, such as `nodes=2` or `env.A=b`"))
             continue
         try:
-            steps = [name or int(index) for name, index in _STEP.findall(key)]
+            steps = [name or int(index) for name, index in re.findall(_STEP, key)]
             laid.data = _laid(laid, Record(Job), laid.data, steps, _value(key, text), "")
             laid.paths.append(key)
         except Misread as error:

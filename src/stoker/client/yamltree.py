@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stoker.errors import Problem
@@ -17,11 +16,12 @@ _MOST_VALUES = 10_000  # aliases count as often as they are used: a few lines ca
 _MOST_DEPTH = 30
 _CORE = "tag:yaml.org,2002:"
 
-_NULL = re.compile(r"~|null|Null|NULL|")
-_TRUTH = re.compile(r"true|True|TRUE|false|False|FALSE")
-_WHOLE = re.compile(r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}")
-_REAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-_CONTROL = re.compile("[^\\t\\n\\r\\x20-\\x7e\\x85\\xa0-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+_NULLS = ("", "~", "null", "Null", "NULL")
+_TRUTHS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+# Kept as text: most files need none of them, and compiling them all would cost 6 ms at every start.
+_WHOLE = r"[-+]?[0-9]{1,100}|0o[0-7]{1,100}|0x[0-9a-fA-F]{1,100}"
+_REAL = r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+_CONTROL = "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 class Place(NamedTuple):
@@ -39,14 +39,14 @@ class Misread(Exception):
         super().__init__(self.problem)
 
 
-@dataclass(slots=True)
 class Tree:
     """Plain data and where each part of it stands, by path: `spot.max_price`, `checkpoints[1]`."""
 
-    data: Any
-    values: dict[str, Place] = field(default_factory=dict)
-    keys: dict[str, Place] = field(default_factory=dict)
-    repeated: list[Problem] = field(default_factory=list)  # keys that stand twice
+    def __init__(self) -> None:
+        self.data: Any = None
+        self.values: dict[str, Place] = {}
+        self.keys: dict[str, Place] = {}
+        self.repeated: list[Problem] = []  # keys that stand twice
 
 
 class WrittenInt(int):
@@ -70,37 +70,41 @@ def parse(text: str) -> Tree:
     root = _compose(text)
     if root is None:
         raise Misread(Place(1, 1), "job", "an empty file", "a mapping with `name` and `run`")
-    tree = Tree(None)
+    tree = Tree()
     tree.data = _Flattening(tree).plain(root, "", 0)
     return tree
 
 
 def scalar(text: str) -> Any:
     """The value of a plain scalar."""
-    if _NULL.fullmatch(text):
+    if text in _NULLS:
         return None
-    if _TRUTH.fullmatch(text):
-        return text.lower() == "true"
-    if _WHOLE.fullmatch(text):
+    if text in _TRUTHS:
+        return _TRUTHS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    if re.fullmatch(_WHOLE, text):
         whole = WrittenInt(int(text, 0) if text[:2] in ("0o", "0x") else int(text))
         whole.text = text
         return whole
-    if _REAL.fullmatch(text):
+    if re.fullmatch(_REAL, text):
         real = WrittenFloat(float(text.replace(".", "", 1) if text.lstrip("+-")[:2].lower() in (".i", ".n") else text))
         real.text = text
         return real
     return text
 
 
-@dataclass(slots=True)
 class _Node:
     """`content` is text, a list of nodes, or a list of pairs of nodes; None while it is being read."""
 
-    at: Place
-    kind: str
-    content: Any = None
-    tag: str | None = None
-    plain: bool = False
+    __slots__ = ("at", "content", "kind", "plain", "tag")
+
+    def __init__(self, at: Place, kind: str, content: Any = None, tag: str | None = None, plain: bool = False) -> None:
+        self.at = at
+        self.kind = kind
+        self.content = content
+        self.tag = tag
+        self.plain = plain
 
 
 def _compose(text: str) -> _Node | None:
@@ -248,7 +252,7 @@ def _syntax(text: str, error: Any) -> Misread:
 
 
 def _unreadable(text: str) -> Misread:
-    found = _CONTROL.search(text)
+    found = re.search(_CONTROL, text)
     start = found.start() if found else 0
     at = Place(text.count("\n", 0, start) + 1, start - text.rfind("\n", 0, start))
     return Misread(at, "yaml", f"the character {text[start : start + 1]!r}", "readable text")

@@ -1,0 +1,111 @@
+"""Everything a submission needs that can be found out without the server: code, data, software and secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from stoker.client import datamark
+from stoker.client.datamark import DataUse
+from stoker.client.git import GitLook
+from stoker.client.packages import packages_of
+from stoker.client.settings import Settings
+from stoker.client.tree import Tree, scan
+from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.job import Job
+from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.submission import Submission
+
+LAND_IN = "outputs"  # beside the job file
+
+
+class Prepared(NamedTuple):
+    """A submission but for its key and name."""
+
+    job: Job
+    tree: Tree
+    left_out: tuple[str, ...]
+    git: GitLook
+    data: tuple[DataUse, ...]
+    secrets: Mapping[str, str]
+    land_in: str
+
+    def submission(self, key: str, name: str, settings: Settings) -> Submission:
+        return Submission(
+            key=key,
+            job=self.job,
+            snapshot=self.tree.snapshot.id,
+            python=settings.python,
+            person=settings.person,
+            name=name,
+            data={use.name: use.where for use in self.data if not use.where.startswith("dataset ")},
+            data_marks={use.name: use.mark for use in self.data if use.mark},
+            packages=packages_of(settings.python),
+            git=self.git.facts(),
+            land_in=self.land_in,
+            secrets=self.secrets,
+        )
+
+
+def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
+    """Raises JobInvalid, SnapshotRefused or BadInput where something the job names is not there."""
+    folder = folder.absolute()
+    source = Path(os.path.normpath(folder / Path(job.source).expanduser()))
+    _check_source(job, source)
+    git = GitLook(source)
+    data = datamark.look(job, folder)
+    secrets = secrets_of(job, settings)
+    land_in = folder / LAND_IN
+    left_out = _left_out(job, source, land_in)
+    tree = scan(source, index=_index(settings, source), exclude=left_out)
+    _check_taken_along(job, tree.snapshot)
+    return Prepared(job, tree, left_out, git, data, secrets, str(land_in) if settings.local else "")
+
+
+def secrets_of(job: Job, settings: Settings) -> dict[str, str]:
+    """The values of the job's secrets. Raises BadInput naming those that the environment lacks."""
+    found = {name: settings.variable(name) for name in job.secrets}
+    missing = [name for name, value in found.items() if value is None]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        what = "secret" if len(missing) == 1 else "secrets"
+        raise BadInput(
+            f"the {what} {names} of the job cannot be found in the environment", hint=f"export {missing[0]}=…"
+        )
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _check_source(job: Job, source: Path) -> None:
+    if not source.is_dir():
+        found = f"`{job.source}`" + (", which is a file" if source.exists() else "")
+        raise JobInvalid([Problem("source", found, f"a folder; {source} is none")])
+
+
+def _left_out(job: Job, source: Path, land_in: Path) -> tuple[str, ...]:
+    """What a run makes is not part of its code: stale checkpoints would be taken for its own, and every run would
+    carry the outputs of those before it."""
+    own = [job.outputs, *job.checkpoints]
+    if land_in.is_relative_to(source):
+        own.append(land_in.relative_to(source).as_posix())
+    return tuple(dict.fromkeys(own))
+
+
+def _check_taken_along(job: Job, snapshot: Snapshot) -> None:
+    """The files the job names must be part of the code, or the run would fail where nobody is looking."""
+    named = {"requirements": job.environment.requirements, "dockerfile": job.environment.dockerfile}
+    paths = {entry.path for entry in snapshot.entries if entry.kind is not EntryKind.FOLDER}
+    problems = [
+        Problem(f"environment.{field}", f"`{path}`", f"a file in `{job.source}` that no ignore file leaves out")
+        for field, path in named.items()
+        if path and str(PurePosixPath(path)) not in paths
+    ]
+    if problems:
+        raise JobInvalid(problems)
+
+
+def _index(settings: Settings, source: Path) -> Path:
+    """One per source folder, so that two projects do not make each other forget."""
+    return settings.home.trees / hashlib.sha256(os.fsencode(source)).hexdigest()[:32]

@@ -1,0 +1,113 @@
+"""Making a run: the code the server lacks goes first, then the job. All of it may be repeated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from stoker.client import datamark
+from stoker.client.connection import Connection
+from stoker.client.datamark import DataUse
+from stoker.client.packages import packages_of
+from stoker.client.preparation import prepare, secrets_of
+from stoker.client.settings import Settings
+from stoker.client.tree import Tree
+from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
+from stoker.model import wire
+from stoker.model.job import Job
+from stoker.model.run import Run
+from stoker.model.snapshot import Entry, Snapshot
+from stoker.model.submission import Submission
+
+Progress = Callable[[int, int], None]  # bytes sent, bytes to send
+
+_TRIES = 3
+
+
+def submit(
+    job: Job,
+    folder: Path,
+    settings: Settings,
+    connection: Connection,
+    *,
+    name: str = "",
+    progress: Progress | None = None,
+) -> Run:
+    """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent."""
+    key = os.urandom(16).hex()
+    for _ in range(_TRIES):
+        prepared = prepare(job, folder, settings)
+        try:
+            _send(prepared.tree, connection, progress)
+            return _post(prepared.submission(key, name, settings), connection)
+        except (Corrupt, SnapshotRefused, NotFound) as error:
+            failed = error  # a file changed under the upload: look again
+    raise failed
+
+
+def submit_again(old: Run, settings: Settings, connection: Connection) -> Run:
+    """The very snapshot, software, data and command of an old run; secrets come from the environment again."""
+    uses = [_used_again(name, path) for name, path in old.data.items()]
+    submission = Submission(
+        key=os.urandom(16).hex(),
+        job=old.job,
+        snapshot=old.snapshot,
+        python=old.python,
+        person=settings.person,
+        data=dict(old.data),
+        data_marks={use.name: use.mark for use in uses if use.mark},
+        packages=packages_of(old.python),
+        git=old.git,
+        rerun_of=old.name,
+        land_in=old.land_in if settings.local else "",
+        secrets=secrets_of(old.job, settings),
+    )
+    return _post(submission, connection)
+
+
+def register(snapshot: Snapshot, connection: Connection) -> list[str]:
+    """Tells the server of a snapshot, and returns the hashes of the files it lacks."""
+    missing: list[str] = connection.post("/v1/snapshots", wire.to_plain(snapshot))["missing"]
+    return missing
+
+
+def _send(tree: Tree, connection: Connection, progress: Progress | None) -> None:
+    for _ in range(_TRIES):
+        missing = register(tree.snapshot, connection)
+        if not missing:
+            return
+        total = sum(_sizes(tree.snapshot.entries, missing))
+        with suppress(ServerUnavailable):  # restarted in the middle: what has not arrived is still missing
+            connection.upload("/v1/blobs", _told(tree.stream(missing), total, progress))
+    raise ServerUnavailable("the code could not be sent: the connection broke every time", hint="try again")
+
+
+def _sizes(entries: Iterable[Entry], missing: Iterable[str]) -> Iterator[int]:
+    wanted = set(missing)
+    return iter({entry.sha256: entry.size_bytes for entry in entries if entry.sha256 in wanted}.values())
+
+
+def _told(chunks: Iterable[bytes], total: int, progress: Progress | None) -> Iterator[bytes]:
+    sent = 0
+    for chunk in chunks:
+        yield chunk
+        sent += len(chunk)
+        if progress:
+            progress(min(sent, total), total)
+
+
+def _post(submission: Submission, connection: Connection) -> Run:
+    """May be sent twice: the key makes one run of it."""
+    return wire.from_plain(Run, connection.post("/v1/runs", wire.to_plain(submission)))
+
+
+def _used_again(name: str, path: str) -> DataUse:
+    if datamark.is_url(path):
+        return DataUse(name, path)
+    try:
+        return datamark.look_again(name, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"the data `{name}` of that run is no longer at {path}: {reason}") from error
