@@ -63,7 +63,8 @@ def command(
     if raw and (len(ranks) > 1 or (not ranks and run.facts.job.processes != 1)):
         raise BadInput("--raw shows one rank, and there are several", hint=f"stoker logs {run.name} --raw --rank 0")
     offsets = {} if tail is None else {log.rank: tail_offset(run, log, tail) for log in logs if log.rank in ranks}
-    wanted = Selection(number, ranks or None, start, offsets)
+    everyone = follow and rank == _ALL  # those that have printed nothing yet as well
+    wanted = Selection(number, None if everyone else ranks, start, offsets)
     printer: Printer = JsonPrinter() if as_json else TextPrinter(live=follow and not run.state.ended, raw=raw)
     if follow and number >= len(run.facts.attempts):
         return _follow(Watch(run, printer, partial(why, client), wanted))

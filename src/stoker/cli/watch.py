@@ -20,8 +20,8 @@ _ASK_EVERY_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which output to show: from attempt `first` on, of these ranks; of that attempt only what is newer than `since`, or
-    begins at a rank's offset."""
+    """Which output to show: from attempt `first` on, of these ranks. Of that attempt only what is newer than `since`,
+    or comes after a rank's offset."""
 
     first: int = 1
     ranks: tuple[int, ...] | None = None  # None: all
@@ -29,17 +29,18 @@ class Selection:
     offsets: Mapping[int, int] = field(default_factory=dict)
 
 
+EVERYTHING = Selection()
+
+
 class Watch:
     """`why` tells what a queued run waits for."""
 
-    def __init__(
-        self, run: Run, printer: Printer, why: Callable[[Facts], str], wanted: Selection | None = None
-    ) -> None:
+    def __init__(self, run: Run, printer: Printer, why: Callable[[Facts], str], wanted: Selection = EVERYTHING) -> None:
         self.run = run
         self.printer = printer
         self.facts = run.facts
         self._why = why
-        self._wanted = wanted or Selection()
+        self._wanted = wanted
         self._shown = self._wanted.first - 1  # the newest attempt whose logs were opened
         self._open: set[Source] = set()
         self._feed = Feed()

@@ -1,0 +1,407 @@
+"""The command line as people meet it: real processes, a real server, and a terminal where it matters."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Shell
+
+pytestmark = pytest.mark.xdist_group("cli")
+
+STOKER = [sys.executable, "-m", "stoker.cli"]
+PATIENCE_S = 30.0
+
+SCRIPT = """
+    import os, pathlib, sys, time
+    print("hello from", os.environ["STOKER_RUN"], flush=True)
+    sys.stdout.write("\\r 50%\\r100%\\n")
+    pathlib.Path("outputs/model.txt").write_text("weights")
+    time.sleep(float(os.environ.get("SLEEP", "0")))
+    if os.environ.get("KILL"):
+        os.kill(os.getpid(), int(os.environ["KILL"]))
+    sys.exit(int(os.environ.get("CODE", "0")))
+"""
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """One home and one server for the whole file: starting a server for each test would take most of the time."""
+    root = tmp_path_factory.mktemp("desk")
+    folder = root / "project"
+    folder.mkdir()
+    keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
+    environ = {**keep, "STOKER_HOME": str(root / "home"), "STOKER_SLOTS": "4", "TERM": "xterm-256color"}
+    shell = Shell(root / "home", folder, environ)
+    shell.write("train.py", SCRIPT)
+    shell.job("python train.py")
+    yield shell
+    shell.stoker("server", "stop", code=None)
+
+
+class Screen:
+    """A terminal with one command in it."""
+
+    def __init__(self, desk: Shell, *args: str) -> None:
+        self._end, inside = pty.openpty()
+        self.text = ""
+        self.process = subprocess.Popen(
+            [*STOKER, *args], cwd=desk.folder, env=desk.environ, stdin=inside, stdout=inside, stderr=inside
+        )
+        os.close(inside)
+
+    def until(self, pattern: str) -> str:
+        deadline = time.monotonic() + PATIENCE_S
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < deadline, f"waited for {pattern!r}, saw {self.text!r}"
+            self._read(0.1)
+        return self.text
+
+    def type(self, text: str) -> None:
+        os.write(self._end, text.encode())
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def code(self) -> int:
+        """The exit code, with everything that was still to be read."""
+        while self.process.poll() is None:
+            self._read(0.05)
+        while self._read(0.05):
+            pass
+        os.close(self._end)
+        return self.process.returncode
+
+    def _read(self, timeout_s: float) -> bool:
+        if not select.select([self._end], [], [], timeout_s)[0]:
+            return False
+        with suppress(OSError):  # the other side is closed
+            data = os.read(self._end, 65536)
+            self.text += data.decode(errors="replace")
+            return bool(data)
+        return False
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def new_run(desk: Shell, *args: str) -> str:
+    return desk.stoker("run", "-d", *args).stdout.strip()
+
+
+def test_a_run_prints_what_the_script_prints_and_brings_its_outputs_back(desk: Shell) -> None:
+    done = desk.stoker("run", "--name", "first")
+    assert done.stdout == "hello from first\n\r 50%\r100%\n"
+    header, ending, hint = done.stderr.splitlines()
+    assert re.fullmatch(r"first on local, code [0-9a-f]{8} \(.*\)", header)
+    assert re.fullmatch(r"first succeeded in \d\.\d s; outputs in outputs/first \(1 file, 7 B\)", ending)
+    assert hint == "next: stoker show first"
+    assert (desk.folder / "outputs/first/model.txt").read_text() == "weights"
+
+
+@pytest.mark.parametrize(("variable", "code"), [("CODE=3", 3), ("CODE=255", 255), ("KILL=9", 137), ("KILL=15", 143)])
+def test_the_exit_code_is_the_scripts(desk: Shell, variable: str, code: int) -> None:
+    done = desk.stoker("run", "--set", f"env.{variable}", code=code)
+    assert "failed" in done.stderr
+    assert f"{code}" in done.stderr
+
+
+def test_json_tells_of_every_step(desk: Shell) -> None:
+    done = desk.stoker("run", "--json", "--set", "env.CODE=4", code=4)
+    first, *logs, last = events(done.stdout)
+    assert first["event"] == "submitted"
+    assert first["run"]["state"] in ("queued", "starting", "running")
+    assert {one["event"] for one in logs} == {"log"}
+    assert "".join(one["text"] for one in logs).endswith("\r 50%\r100%\n")
+    assert (last["event"], last["run"]["state"], last["run"]["exit_code"]) == ("ended", "failed", 4)
+    assert done.stderr == ""
+
+
+def test_every_command_has_its_shape_in_json(desk: Shell) -> None:
+    name = desk.ended(new_run(desk))["name"]
+
+    def told(*args: str, code: int = 0) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(desk.stoker(*args, "--json", code=code).stdout)
+        return answer
+
+    assert name in [run["name"] for run in told("ps")["runs"]]
+    shown = told("show", name)
+    assert [entry["path"] for entry in shown["outputs"]] == ["model.txt"]
+    assert shown["run"]["name"] == name
+    assert shown["events"][0]["kind"] == "submitted"
+    assert told("show", name, "--plot")["points"] == []
+    assert told("plan")["plan"]["command"] == "python train.py"
+    assert told("diff", name, name)["same"] is True
+    assert Path(told("fetch", name)["folder"]).is_dir()
+    assert told("doctor")["ok"] is True
+    assert told("server", "status")["up"] is True
+    assert told("schema")["title"] == "stoker.yaml"
+    assert told("completion", "bash")["shell"] == "bash"
+    assert told("cancel", name, code=2)["error"]["code"] == "conflict"
+    assert told("show", "nothing-like-it", code=2)["error"]["code"] == "not-found"
+    assert told("rm", name)["removed"] == [name]
+    assert told("rm", name, code=2)["error"]["code"] == "not-found"
+
+
+def test_a_mistake_in_the_job_file_is_shown_where_it_is(desk: Shell) -> None:
+    desk.write("wrong.yaml", "name: ants\nrun: python train.py\nnodez: 2\nretries: many\n")
+    done = desk.stoker("run", "wrong.yaml", code=2)
+    lines = done.stderr.splitlines()
+    assert lines[0] == "error: wrong.yaml has 2 problems"
+    assert lines[1].startswith("  wrong.yaml:3:1: nodez: found an unknown key")
+    assert lines[1].endswith("(did you mean `nodes`?)")
+    assert lines[2].startswith("  wrong.yaml:4:10: retries: found `many`")
+    (problem, _) = json.loads(desk.stoker("plan", "wrong.yaml", "--json", code=2).stdout)["error"]["problems"]
+    assert (problem["field"], problem["line"], problem["column"]) == ("nodez", 3, 1)
+
+
+def test_what_only_the_server_knows_to_be_wrong_is_shown_in_the_file_too(desk: Shell) -> None:
+    desk.write("nowhere.yaml", "name: ants\nrun: python train.py\non: nowhere\n")
+    assert "nowhere.yaml:3:5: on: found `nowhere`" in desk.stoker("run", "nowhere.yaml", code=2).stderr
+    assert "--set on: found `nowhere`" in desk.stoker("run", "--on", "nowhere", code=2).stderr
+
+
+def test_an_unknown_run_is_answered_with_the_nearest(desk: Shell) -> None:
+    new_run(desk, "--name", "nearly-right")
+    done = desk.stoker("logs", "nearly-rihgt", code=2)
+    assert done.stderr.splitlines() == ["error: there is no run `nearly-rihgt`", "hint: did you mean `nearly-right`?"]
+
+
+def test_ranks_come_interleaved_by_whole_lines(desk: Shell) -> None:
+    desk.write("ranks.py", "import os\nfor n in range(50): print('line', n, 'of', os.environ['RANK'], flush=True)")
+    desk.job("python ranks.py")
+    try:
+        done = desk.stoker("run", "--set", "processes=3", "--name", "ranked")
+    finally:
+        desk.job("python train.py")
+    lines = done.stdout.splitlines()
+    for rank in range(3):
+        own = [line for line in lines if line.startswith(f"[{rank}] ")]
+        assert own == [f"[{rank}] line {n} of {rank}" for n in range(50)]
+    assert len(lines) == 150
+    assert desk.stoker("logs", "ranked", "--rank", "1").stdout.startswith("line 0 of 1\n")
+    assert desk.stoker("logs", "ranked", "--rank", "1", "--tail", "2").stdout == "line 48 of 1\nline 49 of 1\n"
+    assert desk.stoker("logs", "ranked", "--tail", "1").stdout == "".join(f"[{n}] line 49 of {n}\n" for n in range(3))
+    assert "has no rank 7" in desk.stoker("logs", "ranked", "--rank", "7", code=2).stderr
+    assert "--raw shows one rank" in desk.stoker("logs", "ranked", "--raw", code=2).stderr
+
+
+def test_further_attempts_are_announced(desk: Shell) -> None:
+    done = desk.stoker("run", "--set", "retries=1", "--set", "env.CODE=5", "--name", "twice", code=5)
+    assert done.stdout.count("hello from twice\n") == 2
+    assert "attempt 2 starts: the script exited with code 5" in done.stderr
+    assert desk.stoker("logs", "twice", "--attempt", "1").stdout == "hello from twice\n100%\n"
+    assert "has no attempt 3" in desk.stoker("logs", "twice", "--attempt", "3", code=2).stderr
+
+
+def test_logs_fold_progress_bars_unless_raw(desk: Shell) -> None:
+    desk.ended(new_run(desk, "--name", "bars"))
+    assert desk.stoker("logs", "bars").stdout == "hello from bars\n100%\n"
+    assert desk.stoker("logs", "bars", "-f").stdout == "hello from bars\n100%\n"
+    assert desk.stoker("logs", "bars", "--raw").stdout == "hello from bars\n\r 50%\r100%\n"
+    assert desk.stoker("logs", "bars", "--since", "0s").stdout == ""
+    assert desk.stoker("logs", "bars", "--since", "1h").stdout == "hello from bars\n100%\n"
+    assert desk.stoker("logs", "bars", "--tail", "1").stdout == "100%\n"
+    assert "expected a time ago" in desk.stoker("logs", "bars", "--since", "soon", code=2).stderr
+
+
+def test_a_reader_that_goes_away_is_no_reason_to_complain(desk: Shell) -> None:
+    desk.write("long.py", "for n in range(200_000): print('line', n)")
+    desk.job("python long.py")
+    try:
+        for command in ("run --name long", "logs long", "ps", "logs -f long"):
+            piped = f"{sys.executable} -m stoker.cli {command} | head -n 1"
+            done = subprocess.run(
+                piped, shell=True, cwd=desk.folder, env=desk.environ, capture_output=True, text=True, timeout=PATIENCE_S
+            )
+            assert len(done.stdout.splitlines()) == 1
+            assert "Traceback" not in done.stderr
+            assert "rror" not in done.stderr
+            desk.ended("long")
+    finally:
+        desk.job("python train.py")
+
+
+def test_ctrl_c_leaves_the_run_alone(desk: Shell) -> None:
+    screen = Screen(desk, "run", "--set", "env.SLEEP=30", "--name", "left-alone")
+    screen.until("hello from left-alone")
+    screen.interrupt()
+    screen.until("a second Ctrl-C within 3 s")
+    assert screen.code() == 130
+    assert "detached: left-alone goes on" in screen.text
+    assert "stoker logs -f left-alone" in screen.text
+    assert "stoker cancel left-alone" in screen.text
+    assert desk.facts("left-alone")["state"] == "running"
+    assert "was cancelled" in desk.stoker("cancel", "left-alone").stderr
+    assert desk.facts("left-alone")["state"] == "cancelled"
+
+
+def test_a_second_ctrl_c_offers_to_cancel(desk: Shell) -> None:
+    screen = Screen(desk, "run", "--set", "env.SLEEP=30", "--name", "cancelled-by-hand")
+    screen.until("hello from cancelled-by-hand")
+    screen.interrupt()
+    screen.until("a second Ctrl-C within 3 s")
+    screen.interrupt()
+    screen.until(r"cancel cancelled-by-hand\? \[y/N\]")
+    screen.type("y\n")
+    assert screen.code() == 130
+    assert desk.ended("cancelled-by-hand")["state"] == "cancelled"
+
+
+def test_ctrl_c_without_a_terminal_just_detaches(desk: Shell) -> None:
+    process = desk.start("run", "--set", "env.SLEEP=30", "--name", "unwatched")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hello from unwatched\n"
+    process.send_signal(signal.SIGINT)
+    started = time.monotonic()
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert time.monotonic() - started < 2.5
+    assert process.returncode == 130
+    assert "detached: unwatched goes on" in err
+    assert "second" not in err
+    desk.stoker("cancel", "unwatched", "--yes")
+
+
+def test_a_cancelled_run_ends_its_watcher_with_130(desk: Shell) -> None:
+    process = desk.start("run", "--set", "env.SLEEP=30", "--name", "ended-early")
+    assert process.stdout is not None
+    process.stdout.readline()
+    desk.stoker("cancel", "ended-early")
+    _, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130
+    assert "ended-early was cancelled" in err
+
+
+def test_a_run_that_waits_says_why(desk: Shell) -> None:
+    names = [new_run(desk, "--set", "env.SLEEP=30") for _ in range(4)]
+    process = desk.start("run")
+    assert process.stderr is not None
+    process.stderr.readline()
+    assert process.stderr.readline() == "waiting: 4 of 4 slots are busy, 0 ahead\n"
+    desk.stoker("cancel", *names)
+    assert process.wait(PATIENCE_S) == 0
+    process.communicate()
+
+
+def test_on_a_terminal_bars_move_and_nothing_can_act(desk: Shell) -> None:
+    desk.write("loud.py", r"print('\x1b[31mred\x1b[0m \x1b[2Jgone\x1b]0;title\x07'); print('\r1%\r2%')")
+    desk.job("python loud.py")
+    try:
+        screen = Screen(desk, "run", "--name", "loud")
+        assert screen.code() == 0
+    finally:
+        desk.job("python train.py")
+    assert "\x1b[31mred\x1b[0m gone␛]0;title\r\n" in screen.text
+    assert "\r1%\r2%\r\n" in screen.text
+    assert "\x1b[32mloud succeeded" in screen.text
+    folded = Screen(desk, "logs", "loud")
+    assert folded.code() == 0
+    assert folded.text.endswith("title\r\n2%\r\n")
+
+
+def test_colour_is_left_out_where_it_is_not_wanted(desk: Shell) -> None:
+    desk.environ["NO_COLOR"] = "1"
+    try:
+        screen = Screen(desk, "ps", "--state", "succeeded")
+        assert screen.code() == 0
+    finally:
+        del desk.environ["NO_COLOR"]
+    assert "succeeded" in screen.text
+    assert "\x1b[" not in screen.text
+
+
+def test_a_rerun_runs_the_code_of_then(desk: Shell) -> None:
+    desk.ended(new_run(desk, "--name", "original"))
+    desk.write("train.py", "raise SystemExit('changed since')")
+    try:
+        done = desk.stoker("rerun", "original")
+    finally:
+        desk.write("train.py", SCRIPT)
+    assert done.stdout.startswith("hello from job-")
+    assert "once more original" in done.stderr
+
+
+def test_a_difference_is_shown(desk: Shell) -> None:
+    desk.ended(new_run(desk, "--name", "before"))
+    desk.ended(new_run(desk, "--name", "after", "--set", "env.SLEEP=0.1"))
+    out = desk.stoker("diff", "before", "after").stdout
+    assert re.search(r"env\.SLEEP +- +0\.1", out)
+
+
+def test_metrics_are_shown_and_drawn(desk: Shell) -> None:
+    desk.write("metrics.py", "import json\nfor n in range(20): print(json.dumps({'step': n, 'loss': 1 / (n + 1)}))")
+    desk.job("python metrics.py")
+    try:
+        desk.stoker("run", "--name", "measured")
+    finally:
+        desk.job("python train.py")
+    assert re.search(r"loss +0\.05 +0\.05 +1 +19 +20", desk.stoker("show", "measured").stdout)
+    assert re.search(r"1 ┤", desk.stoker("show", "measured", "--plot", "loss").stdout)
+    assert "1 ┤" in desk.stoker("show", "--plot", "measured").stdout
+    assert "did you mean `loss`?" in desk.stoker("show", "measured", "--plot", "los", code=2).stderr
+    assert "loss 0.05 @ 19" in desk.stoker("ps", "-n", "5").stdout
+
+
+def test_a_running_run_cannot_be_removed(desk: Shell) -> None:
+    name = new_run(desk, "--set", "env.SLEEP=30")
+    done = desk.stoker("rm", name, code=2)
+    assert done.stderr.splitlines()[1] == f"hint: end it first: `stoker cancel {name}`"
+    desk.stoker("cancel", name)
+    assert desk.stoker("rm", name).stderr == f"removed {name}\n"
+
+
+def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('trained')")
+    here = Shell(desk.home, tmp_path, desk.environ)
+    done = here.stoker("init")
+    assert done.stderr.splitlines()[0] == "wrote stoker.yaml"
+    assert "python train.py" in done.stderr
+    assert "there is a `stoker.yaml` here already" in here.stoker("init", code=2).stderr
+    here.stoker("init", "--force")
+    assert "python train.py" in here.stoker("plan").stdout
+    assert here.stoker("run").stdout == "trained\n"
+
+
+def test_nothing_yet_is_answered_with_how_to_start(desk: Shell, tmp_path: Path) -> None:
+    fresh = Shell(tmp_path / "home", tmp_path, {**desk.environ, "STOKER_HOME": str(tmp_path / "home")})
+    try:
+        assert "no server is running" in fresh.stoker("server", "status", code=1).stderr
+        assert "no runs yet: `stoker init`" in fresh.stoker("ps").stderr
+        assert "start one with `stoker run`" in fresh.stoker("show", code=2).stderr
+        assert "hint: write a first one with `stoker init`" in fresh.stoker("run", code=2).stderr
+    finally:
+        assert "the server has stopped" in fresh.stoker("server", "stop").stderr
+    assert "no server was running" in fresh.stoker("server", "stop").stderr
+
+
+def test_run_names_are_completed_and_no_server_is_started_for_it(desk: Shell, tmp_path: Path) -> None:
+    new_run(desk, "--name", "completed-one")
+    asking = {"_STOKER_COMPLETE": "bash_complete", "COMP_WORDS": "stoker show compl", "COMP_CWORD": "2"}
+    complete = [sys.executable, "-c", "from stoker.cli import main; main()"]
+    done = subprocess.run(complete, env=desk.environ | asking, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.stdout == "plain,completed-one\n"
+    elsewhere = desk.environ | asking | {"STOKER_HOME": str(tmp_path / "none")}
+    done = subprocess.run(complete, env=elsewhere, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_home_that_cannot_be_written_is_a_failure_with_advice(desk: Shell, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    broken = Shell(tmp_path / "file", tmp_path, {**desk.environ, "STOKER_HOME": str(tmp_path / "file")})
+    done = broken.stoker("doctor", code=1)
+    assert re.search(r"fail +home", done.stdout)
+    assert "name another folder in STOKER_HOME" in done.stdout
