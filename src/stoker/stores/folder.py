@@ -149,8 +149,8 @@ def _open(path: Path, flags: int) -> int:
         except FileNotFoundError:
             if not flags & os.O_CREAT:
                 raise
-        with suppress(FileNotFoundError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError, FileExistsError):
+            path.parent.mkdir(parents=True)
     return os.open(path, flags, 0o666)
 
 

@@ -1,0 +1,59 @@
+"""A store in memory, for tests: quick, and gone with the test. It passes the contract of every store."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from stoker.errors import AlreadyThere, Missing, StoreFailed
+from stoker.stores import Stored
+
+
+class MemoryStore:
+    def __init__(self, url: str = "memory:") -> None:
+        self.url = url
+        self._lock = threading.Lock()
+        self._objects: dict[str, tuple[bytes, float]] = {}  # with the time of the last change
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        with self._lock:
+            if _checked(key) not in self._objects:
+                raise Missing(f"the store has no `{key}`")
+            data, _ = self._objects[key]
+        return data[start:] if size is None else data[start : start + size]
+
+    def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
+        whole = data if isinstance(data, bytes) else data.read()
+        with self._lock:
+            if only_new and key in self._objects:
+                raise AlreadyThere(f"the store already has `{key}`")
+            self._objects[_checked(key)] = (whole, time.time())
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        with self._lock:
+            there, _ = self._objects.get(_checked(key), (b"", 0.0))
+            if offset > len(there):
+                raise StoreFailed(f"`{key}` has {len(there)} bytes, and was asked to go on at {offset}")
+            grown = there + data[len(there) - offset :]
+            self._objects[key] = (grown, time.time())
+            return len(grown)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        below = f"{_checked(prefix.removesuffix('/'))}/" if prefix else ""
+        with self._lock:
+            objects = list(self._objects.items())
+        for key, (data, changed_at) in objects:
+            if key.startswith(below):
+                yield Stored(key, len(data), changed_at)
+
+    def delete(self, key: str) -> None:
+        with self._lock:
+            self._objects.pop(_checked(key), None)
+
+
+def _checked(key: str) -> str:
+    if "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise StoreFailed(f"`{key}` is not a key")
+    return key
