@@ -5,7 +5,9 @@ A block that would only change in times, sizes, hashes and the like is left as i
 
     <!-- recorded -->                keeps all of the output
     <!-- recorded head=3 tail=2 -->  keeps the first and last lines of each command's output, with `…` between
-    <!-- before: COMMAND -->         ends the line before the marker; the command is run first, and not shown
+    <!-- before: COMMAND -->         in the line before the marker: the command is run first, and not shown
+
+`--check` writes nothing and fails where something has changed; `--all` writes every block as it comes out now.
 """
 
 from __future__ import annotations
@@ -35,17 +37,20 @@ COLUMNS, LINES = 100, 40
 PATIENCE_S = 120
 
 _BLOCK = re.compile(
-    r"(?P<before>(?:<!-- before: .* -->\n)*)<!-- recorded(?P<options>[^>]*) -->\n```console\n(?P<body>.*?)```\n", re.S
+    r"(?P<before>(?:<!-- before: [^\n]* -->\n)*)"
+    r"<!-- recorded(?P<options>[^>]*) -->\n"
+    r"```console\n(?P<body>.*?)```\n",
+    re.S,
 )
 
 
 def main(arguments: Sequence[str]) -> int:
-    checking = "--check" in arguments
+    checking, everything = "--check" in arguments, "--all" in arguments
     named = [Path(one).absolute() for one in arguments if not one.startswith("-")]
     stale = 0
     for page in named or pages():
         text = page.read_text(encoding="utf-8")
-        fresh = recorded(text)
+        fresh = recorded(text, keep=not everything)
         if fresh != text:
             stale += 1
             sys.stderr.write(f"{page.relative_to(ROOT)} {'is out of date' if checking else 'changed'}\n")
@@ -60,21 +65,21 @@ def pages() -> list[Path]:
     return [page for page in found if _BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
-def recorded(text: str) -> str:
-    """The page with its recordings made anew. Those that say the same in essence are kept to the letter."""
+def recorded(text: str, *, keep: bool = True) -> str:
+    """The page with its recordings made anew. With `keep`, those that say the same in essence stay to the letter."""
     with session() as shell:
-        return _BLOCK.sub(lambda found: _again(found, shell), text)
+        return _BLOCK.sub(lambda found: _again(found, shell, keep), text)
 
 
-def _again(found: re.Match[str], shell: Session) -> str:
+def _again(found: re.Match[str], shell: Session, keep: bool) -> str:
     for command in re.findall(r"<!-- before: (.*) -->", found["before"]):
         shell.run(command)
     options = {name: int(value) for name, value in re.findall(r"(head|tail)=(\d+)", found["options"])}
-    body = "".join(
+    body = "\n".join(
         f"$ {command}\n{shortened(shell.run(command), **options)}"
         for command in re.findall(r"^\$ (.*)$", found["body"], re.M)
     )
-    if essence(body) == essence(found["body"]):
+    if keep and essence(body) == essence(found["body"]):
         return found[0]
     return f"{found['before']}<!-- recorded{found['options']} -->\n```console\n{body}```\n"
 
@@ -89,6 +94,7 @@ def shortened(text: str, head: int = 0, tail: int = 0) -> str:
 _NUMBER = re.compile(r"(?<![\w-])(?<!exit code )\d[\d.,]*(?:e-?\d+)?")
 _FLEETING = re.compile(r"(starting|waiting|saving|bringing|sending)\b.*")  # said only where it takes more than a moment
 _DRAWN = re.compile(r".*[\u2800-\u28ff│┤└].*")
+_HERE = re.compile(r"ok +(stoker|runs use|home|disk|server|database|uv|git|clock|open files)\b.*")  # of this computer
 
 
 def essence(text: str) -> str:
@@ -98,7 +104,8 @@ def essence(text: str) -> str:
     text = re.sub(r"\b\d+(?:\.\d+)? (?:s|B|kB|MB|GB)\b|\b\d+m \d\ds\b|\b\d+[smhd]\b", "<amount>", text)
     text = re.sub(r" +", " ", _NUMBER.sub("<n>", text))
     lines = [line.strip() for line in text.splitlines()]
-    kept = [line for line in lines if line and not _FLEETING.match(line) and not _DRAWN.match(line)]
+    passing = (_FLEETING, _DRAWN, _HERE)
+    kept = [line for line in lines if line not in ("", "…") and not any(one.match(line) for one in passing)]
     return "\n".join(line for at, line in enumerate(kept) if line not in kept[max(0, at - 2) : at])
 
 
@@ -108,11 +115,12 @@ class Session:
 
     root: Path
     folder: Path
+    code: int = 0  # the exit code of the last command
 
     def run(self, command: str) -> str:
-        """What a terminal would show. A `cd` holds for the commands after it."""
+        """What a terminal would show. A `cd` holds for the commands after it, and `$?` is the code of the last."""
         note = self.root / "cwd"
-        script = f"{command}\ncode=$?; pwd > {note}; exit $code"
+        script = f"(exit {self.code})\n{command}\ncode=$?; pwd > {note}; exit $code"
         terminal, ours = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         process = subprocess.Popen(
@@ -131,7 +139,7 @@ class Session:
             os.close(terminal)
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            self.code = process.wait()
         self.folder = Path(note.read_text().strip())
         return self._shown(text)
 
@@ -147,8 +155,8 @@ class Session:
 
     def _shown(self, text: str) -> str:
         """Where things lie on this computer is nobody's business."""
-        text = text.replace("\r\n", "\n").replace(str(self.root), "~")
-        return text.replace(str(BIN.parent), "~/venv") if text.endswith("\n") or not text else text + "\n"
+        text = text.replace("\r\n", "\n").replace(str(self.root), "~").replace(str(BIN.parent), "~/venv").expandtabs()
+        return text if text.endswith("\n") or not text else text + "\n"
 
 
 @contextmanager
@@ -162,7 +170,7 @@ def session() -> Iterator[Session]:
             yield shell
         finally:
             shell.folder = root
-            left = shell.run("stoker ps --state active | awk 'NR > 1 {print $1}'").split()
+            left = shell.run("stoker ps --state active 2> /dev/null | awk 'NR > 1 {print $1}'").split()
             if left:
                 shell.run(f"stoker cancel --yes {' '.join(left)}")
             shell.run("stoker server stop")
