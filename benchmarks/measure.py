@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 Sample = TypeVar("Sample")
+
+QUIET = 0.25  # of the processors' time may go to others when a contestant begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +120,38 @@ class Result:
         return "\n".join([f"{self.benchmark} (load before and after: {load})", *(line.rstrip() for line in lines)])
 
 
+def wait_for_quiet(limit_s: float = 10.0) -> float:
+    """Returns once the processors are mostly idle, or when the time is up; the share that was busy at the last look.
+
+    It also lets the tail of the contestant before die down.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        before = _processor_times()
+        time.sleep(0.2)
+        idle_s, all_s = (now - then for now, then in zip(_processor_times(), before, strict=True))
+        busy = 1 - idle_s / all_s if all_s else 0.0
+        if busy <= QUIET or time.monotonic() > deadline:
+            return busy
+
+
 def interleave(
-    contestants: Mapping[str, Callable[[], Sample]], rounds: int, warm_up: int = 1
+    contestants: Mapping[str, Callable[[], Sample]],
+    rounds: int,
+    warm_up: int = 1,
+    settle: Callable[[], object] = wait_for_quiet,
 ) -> dict[str, list[Sample]]:
     """Every contestant once per round, so that a noisy minute hits all of them.
 
-    Each round starts with another contestant, so that none always follows the same neighbour. Warm-up rounds fill
-    caches and are not counted.
+    Each round starts with another contestant, so that none always follows the same neighbour, and everyone begins on
+    a quiet machine if there is one to be had. Warm-up rounds fill caches and are not counted.
     """
     names = list(contestants)
     samples: dict[str, list[Sample]] = {name: [] for name in names}
     for number in range(-warm_up, rounds):
         shift = number % len(names)
         for name in names[shift:] + names[:shift]:
+            settle()
             sample = contestants[name]()
             if number >= 0:
                 samples[name].append(sample)
@@ -156,6 +178,15 @@ def machine() -> dict[str, Any]:
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
+
+
+def _processor_times() -> tuple[int, int]:
+    """Idle and all, in ticks since boot; equal where the kernel does not tell."""
+    try:
+        ticks = [int(word) for word in Path("/proc/stat").read_text(encoding="utf-8").split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return 0, 0
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def _cpu_model() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks import peers
 from benchmarks.commands import Command, clean_environment, on_pipe, workplace
 from benchmarks.measure import Goal, Plan, Result, interleave, over
-from benchmarks.subject import Stoker, installed
+from benchmarks.subject import Stoker, Usage, installed
 from stoker.model.job import Job
 from stoker.model.run import RunState
 
@@ -52,7 +52,7 @@ class Batch:
     wall_s: float
     succeeded: int
     submit_s: float = 0.0
-    peak_memory_mb: float = 0.0
+    usage: Usage = Usage()
 
     @property
     def each_ms(self) -> float:
@@ -79,7 +79,10 @@ def run(plan: Plan) -> Result:
     overhead = over([batch.each_ms for batch in ours], [batch.each_ms for batch in bare])
     result.add(f"{what}: overhead per run", "ms", overhead, Goal(at_most=100))
     result.add(f"{what}: lost", "runs", [batch.runs - batch.succeeded for batch in ours], Goal(at_most=0))
-    result.add(f"{what}: server's peak memory", "MB", [batch.peak_memory_mb for batch in ours], Goal(at_most=300))
+    result.add(f"{what}: server's peak memory", "MB", [batch.usage.peak_memory_mb for batch in ours], Goal(at_most=300))
+    # Processor time hardly depends on what else the machine does.
+    result.add(f"{what}: server's processor time per run", "ms", [b.usage.own_s / b.runs * 1000 for b in ours])
+    result.add(f"{what}: agent's and script's, per run", "ms", [b.usage.children_s / b.runs * 1000 for b in ours])
     result.add(f"{what}: submitting one", "ms", [batch.submit_s / batch.runs * 1000 for batch in ours])
     return result
 
@@ -117,7 +120,7 @@ def _stoker(home: Path, folder: Path, runs: int) -> Batch:
             each.wait(timeout_s=max(1.0, begun + LONGEST_S - time.perf_counter()))
         wall_s = time.perf_counter() - begun
         succeeded = sum(each.state is RunState.SUCCEEDED for each in submitted)
-        return Batch(runs, wall_s, succeeded, submit_s, stoker.peak_memory_mb())
+        return Batch(runs, wall_s, succeeded, submit_s, stoker.usage())
 
 
 def _ray(place: Path, services: ExitStack, folder: Path, runs: int) -> dict[str, Callable[[], Batch]]:

@@ -9,7 +9,7 @@ from benchmarks import peers
 from benchmarks.commands import Command, on_pipe, workplace
 from benchmarks.measure import Goal, Plan, Result, interleave
 from benchmarks.subject import Stoker, installed
-from stoker.testing import seeds
+from stoker.testing.seeds import fill
 
 PEERS_WITH_COMMAND = (peers.TORCHX, peers.METAFLOW, peers.MLFLOW, peers.RAY)
 
@@ -19,7 +19,7 @@ def run(plan: Plan) -> Result:
     runs = plan.size(10_000, 1_000)
     bare, help_, ps = "bare python", "stoker --help", f"stoker ps, {runs:,} runs"
     with workplace() as place, Stoker(place / "stoker") as stoker:
-        seeds.fill(stoker.home, runs)
+        fill(stoker.home, runs)
         commands = [
             Command(bare, (str(stoker.python), "-c", "pass"), place),
             stoker.command(help_, "--help", folder=place),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +28,15 @@ def installed() -> str:
     commit = _said(["git", "rev-parse", "--short=12", "HEAD"])
     changed = _said(["git", "status", "--porcelain", "--", "src"])
     return f"{version}+{commit}{' with uncommitted changes' if changed else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A server's peak memory and processor time; `children_s` is that of the agents that have ended."""
+
+    peak_memory_mb: float = 0.0
+    own_s: float = 0.0
+    children_s: float = 0.0
 
 
 class Stoker:
@@ -69,14 +80,17 @@ class Stoker:
         self.start()
         return Client.connect(self.settings, start=False)
 
-    def peak_memory_mb(self) -> float:
-        """The most the server has ever held in memory."""
+    def usage(self) -> Usage:
+        """What the server has used so far."""
         status = launch.status(self.settings)
         assert status is not None
-        for line in Path(f"/proc/{status['pid']}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024 / 1e6
-        raise LookupError("the kernel tells no peak memory")
+        process = Path("/proc") / str(status["pid"])
+        lines = (process / "status").read_text(encoding="utf-8").splitlines()
+        peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+        # The fields after the name, which is in parentheses and may contain spaces.
+        ticks = [int(word) for word in (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]]
+        per_second = os.sysconf("SC_CLK_TCK")
+        return Usage(peak_kib * 1024 / 1e6, sum(ticks[:2]) / per_second, sum(ticks[2:]) / per_second)
 
     def __enter__(self) -> Stoker:
         return self
