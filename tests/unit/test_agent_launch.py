@@ -27,7 +27,7 @@ def place(processes: int = 1, **variables: str) -> Place:
 def test_a_single_rank_runs_the_command_in_a_shell() -> None:
     (one,) = commands(orders(), place())
     assert one.rank == 0
-    assert one.argv == ("/bin/sh", "-c", "python train.py")
+    assert one.argv == ("/bin/sh", "-c", "exec python train.py")
     assert not one.launches
 
 
@@ -44,26 +44,53 @@ def test_torchrun_starts_the_ranks_itself() -> None:
     assert one.rank == 4
     assert one.argv[:5] == ("/venv/bin/python", "-m", "torch.distributed.run", "--nproc-per-node", "4")
     assert one.argv[5:9] == ("--nnodes", "2", "--node-rank", "1")
-    assert one.argv[-4:] == ("--no-python", "/bin/sh", "-c", "python train.py")
+    assert one.argv[-4:] == ("--no-python", "/bin/sh", "-c", "exec python train.py")
     assert "RANK" not in one.env
 
 
 def test_mpi_starts_the_ranks_itself() -> None:
     (one,) = commands(orders(launcher="mpi"), place(processes=4))
-    assert one.argv == ("mpirun", "-np", "4", "/bin/sh", "-c", "python train.py")
+    assert one.argv == ("mpirun", "-np", "4", "/bin/sh", "-c", "exec python train.py")
     assert one.launches
 
 
 def test_references_are_filled_in_and_quoted() -> None:
     given = orders("t ${data.images} -o ${outputs} -c ${checkpoints} ${HOME}", data={"images": "/my data/it's"})
     assert command_line(given, FOLDER) == (
-        """t '/my data/it'"'"'s' -o /node/work/outputs -c /node/work/checkpoints ${HOME}"""
+        """exec t '/my data/it'"'"'s' -o /node/work/outputs -c /node/work/checkpoints ${HOME}"""
     )
+
+
+@pytest.mark.parametrize("line", ["python -m train --lr 0.1 'a b' \"$X\" ${HOME}", "./train.sh", "/opt/tool\t-x"])
+def test_a_single_command_takes_the_place_of_its_shell(line: str) -> None:
+    assert command_line(orders(line), FOLDER) == f"exec {line}"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a; b",
+        "a && b",
+        "a | b",
+        "a > b",
+        "a &",
+        "a\nb",
+        "(a)",
+        "echo $(a)",
+        "X=1 a",
+        "exit 3",
+        "cd a",
+        "'a b' c",
+        "a `b`",
+    ],
+)
+def test_any_other_line_is_left_to_the_shell(line: str) -> None:
+    assert command_line(orders(line), FOLDER) == line
 
 
 def test_the_first_checkpoint_folder_is_the_one_that_is_named() -> None:
     given = orders("t ${checkpoints}", checkpoints=["ck/a", "b"])
-    assert command_line(given, FOLDER) == "t /node/work/ck/a"
+    assert command_line(given, FOLDER) == "exec t /node/work/ck/a"
     assert environment(given, place())["STOKER_CHECKPOINTS"] == "/node/work/ck/a"
 
 

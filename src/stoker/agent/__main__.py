@@ -12,8 +12,6 @@ from stoker.agent.attempt import carry_out
 from stoker.agent.machine import Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end
-from stoker.model.orders import Orders
-from stoker.model.wire import load
 from stoker.stores.folder import FolderStore
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--lock-fd N]
@@ -24,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))
     if verb == "end" and {"--folder", "--key"} <= options.keys():
-        return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"])
+        return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
     if verb != "run" or not {"--store", "--orders", "--folder", "--environments"} <= options.keys():
         print(USAGE, file=sys.stderr)  # noqa: T201  # the answer to a wrong command line
         return 2
@@ -36,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     store = FolderStore.from_url(options["--store"])
     environments = Path(options["--environments"]).absolute()
     machine = Machine(folder, environments, options.get("--uv", ""), _library(), dict(os.environ))
-    carry_out(store, load(Orders, store.get(options["--orders"])), machine)
+    carry_out(store, options["--orders"], machine)
     return 0
 
 

@@ -33,10 +33,12 @@ from stoker.stores import Store
 from stoker.stores.unpack import unpack
 
 
-def carry_out(store: Store, orders: Orders, machine: Machine) -> None:
+def carry_out(store: Store, orders_key: str, machine: Machine) -> None:
     """Returns when the final report is in the store, or at once where this attempt has been begun before."""
+    orders = load(Orders, store.get(orders_key))
     attempt = Attempt(store, orders, machine)
     if attempt.reporter.claim():
+        machine.folder.make({"store": store.url, "orders": orders_key, "secrets": orders.job.secrets})
         attempt.finish(attempt.ending())
 
 
@@ -71,7 +73,6 @@ class Attempt:
             return _broken(error)
 
     def unpack(self) -> None:
-        self.folder.make()
         snapshot = load(Snapshot, self.store.get(layout.snapshot(self.orders.snapshot)))
         unpack(self.store, snapshot, self.folder.work)
         job = self.orders.job
@@ -114,7 +115,8 @@ class Attempt:
         ends = tuple(self.ranks.ends[rank] for rank in sorted(self.ranks.ends))
         self.reporter.say(phase=Phase.SAVING, ended_at=_now(), ranks=ends)
         self.out_of_memory = memory.kills() > kills_before
-        if left := self.ranks.sweep():
+        left = self.ranks.sweep()
+        if left and not self.ranks.asked_to_end:
             what = "1 process" if left == 1 else f"{left} processes"
             self.reporter.tell("left-behind", f"the script left {what} behind, which had to be ended")
         self.shipping.end()

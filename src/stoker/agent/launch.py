@@ -81,7 +81,18 @@ def command_line(orders: Orders, folder: NodeFolder) -> str:
         "checkpoints": folder.work / _checkpoints(orders),
         **{f"data.{name}": path for name, path in orders.data.items()},
     }
-    return substitute(orders.job.run, {name: shlex.quote(str(value)) for name, value in values.items()})
+    line = substitute(orders.job.run, {name: shlex.quote(str(value)) for name, value in values.items()})
+    simple = _SIMPLE.fullmatch(line.strip())
+    return f"exec {line.strip()}" if simple and not _SHELL_WORDS.fullmatch(simple[1]) else line
+
+
+# A single command takes the place of its shell: so signals and exit codes are its own. Any other line is left as it is.
+_SIMPLE = re.compile(r"([\w./+-]+)(?:[ \t][^;&|<>()`\n]*)?")
+_SHELL_WORDS = re.compile(
+    r"[.!]|alias|bg|break|case|cd|command|continue|do|done|echo|elif|else|esac|eval|exec|exit|export|false|fg|fi|for"
+    r"|function|getopts|hash|if|in|jobs|kill|let|local|printf|pwd|read|readonly|return|select|set|shift|source|test|then"
+    r"|times?|trap|true|type|typeset|ulimit|umask|unalias|unset|until|wait|while"
+)
 
 
 def environment(orders: Orders, place: Place) -> dict[str, str]:

@@ -153,9 +153,10 @@ class MetricsShipper(Worker):
         lines = []
         for source in self.sources:
             for point in source.fresh(final=final):
-                self.summaries.add(point)
-                self.seen(point, source.name)
-                lines.append(self._masking.whole(point.line()))
+                shown = point.named(self._masking.text)
+                self.summaries.add(shown)
+                self.seen(shown, source.name)
+                lines.append(shown.line())
         self._unwritten += b"".join(lines)
         return bool(lines) or self._behind
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 class NodeFolder:
@@ -27,12 +30,13 @@ class NodeFolder:
     def log(self, rank: int) -> Path:
         return self.spool / f"{rank}.log"
 
-    def make(self) -> None:
+    def make(self, errand: Mapping[str, Any]) -> None:
         """Makes it empty: what an earlier agent left is removed first."""
         self.clear()
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.work, self.spool):
             folder.mkdir(mode=0o700)
+        self.errand.write_text(json.dumps(errand))
 
     def clear(self) -> None:
         for folder in (self.work, self.spool, self.commands, self.environment):

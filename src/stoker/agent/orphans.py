@@ -1,13 +1,76 @@
-"""What is left of a node whose agent was killed: processes without a parent, and files."""
+"""What is left of a node whose agent was killed: processes without a parent, lines that were not shipped, files."""
 
 from __future__ import annotations
 
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from stoker.agent.logs import RankLog
+from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.processes import belonging_to, end_all
+from stoker.errors import StokerError
+from stoker.model.orders import Orders
+from stoker.model.wire import load
+from stoker.stores.folder import FolderStore
+
+SPOOLERS_S = 1.0  # for what was printed last to get into the spool, once nobody prints
 
 
-def end(folder: NodeFolder, key: str) -> int:
-    """Ends every process of the node and clears its folder. Harmless when there is nothing left. 1 if some remain."""
+def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
+    """Ends every process of the node, ships what they printed, and clears the folder. 1 if some processes remain.
+
+    Harmless when there is nothing left, and when the agent lives after all: then nothing but processes is touched.
+    """
     end_all(key)
-    folder.clear()
+    with _locked(folder) as alone:
+        if alone:
+            with suppress(StokerError, OSError, ValueError, KeyError, TypeError):  # as much as there is
+                _ship_logs(folder, variables)
+            folder.clear()
     return 1 if belonging_to(key) else 0
+
+
+def _ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
+    """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked."""
+    errand = json.loads(folder.errand.read_bytes())
+    store = FolderStore.from_url(errand["store"])
+    orders = load(Orders, store.get(errand["orders"]))
+    if any(name not in variables for name in errand["secrets"]):
+        return
+    masking = Masking(variables[name] for name in errand["secrets"])
+    _wait_until_quiet(folder)
+    for spool in folder.spool.glob("*.log"):
+        log = RankLog(store, orders, folder, int(spool.stem))
+        while log.ship(masking, final=True):
+            pass
+
+
+def _wait_until_quiet(folder: NodeFolder) -> None:
+    """`cat` ends by itself when the last process that could print is gone; it is not marked, so it is not seen."""
+    until, before = time.monotonic() + SPOOLERS_S, -1
+    while time.monotonic() < until:
+        size = sum(spool.stat().st_size for spool in folder.spool.glob("*.log"))
+        if size == before:
+            return
+        before = size
+        time.sleep(0.05)
+
+
+@contextmanager
+def _locked(folder: NodeFolder) -> Iterator[bool]:
+    if not folder.lock.exists():
+        yield True
+        return
+    lock = os.open(folder.lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(lock)

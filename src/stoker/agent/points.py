@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker.model.report import MetricSummary
@@ -24,6 +24,9 @@ class Point:
     rank: int
     step: float | None
     values: Mapping[str, float | None]
+
+    def named(self, rename: Callable[[str], str]) -> Point:
+        return replace(self, values={rename(name): value for name, value in self.values.items()})
 
     def line(self) -> bytes:
         return json.dumps({"at": self.at, "step": self.step, "rank": self.rank, "values": self.values}).encode() + b"\n"

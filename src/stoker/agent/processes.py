@@ -54,8 +54,16 @@ def belonging_to(key: str, root: int | None = None, spared: Collection[int] = ()
     return list(found.values())
 
 
-def end_all(key: str, root: int | None = None, spared: Collection[int] = (), *, gentle_s: float = 0.0) -> int:
-    """Ends every process of a node, and returns how many there were. With `gentle_s` they are asked first.
+def end_all(
+    key: str,
+    root: int | None = None,
+    spared: Collection[int] = (),
+    *,
+    asked_groups: Collection[int] = (),
+    gentle_s: float = 0.0,
+) -> int:
+    """Ends every process of a node, and returns how many there were. With `gentle_s` they are asked first, except for
+    `asked_groups`, which have been.
 
     Repeats until none is found, because a process may fork while it is being killed. Bounded, for there are processes
     that the kernel cannot end yet, as in a hanging file system.
@@ -66,12 +74,12 @@ def end_all(key: str, root: int | None = None, spared: Collection[int] = (), *, 
         passed_s = time.monotonic() - start
         if passed_s > gentle_s + _WITHIN_S:
             break
-        fresh = [process.pid for process in found if process.pid not in seen]
-        seen.update(fresh)
+        fresh = [process for process in found if process.pid not in seen]
+        seen.update(process.pid for process in fresh)
         if passed_s >= gentle_s:
             send(signal.SIGKILL, (process.pid for process in found))
-        elif fresh:
-            send(signal.SIGTERM, fresh)
+        else:
+            send(signal.SIGTERM, (process.pid for process in fresh if process.group not in asked_groups))
         time.sleep(0.02)
     return len(seen)
 

@@ -16,6 +16,7 @@ from stoker.agent.stopping import Stopping
 from stoker.model.report import RankEnd
 
 GRACE_S = 10.0  # between being asked to end and being killed
+SPOOLERS_S = 0.02  # how long what was printed last usually takes to get into the log
 STRAY_S = 1.0  # how long what a rank left behind may take to end by itself, and then when asked
 LOOK_EVERY_S = 0.1
 DRAIN_S = 10.0  # for what was printed last to get into the log, once nobody prints
@@ -28,6 +29,7 @@ class Ranks:
         self._folder = folder
         self._key = key
         self._alive: dict[int, int] = {}  # rank by pid
+        self._groups: list[int] = []
         self._launchers: list[int] = []
         self._spoolers: set[int] = set()
         self._asked_at = 0.0  # when the ranks were asked to end; 0: not yet
@@ -46,6 +48,7 @@ class Ranks:
         for command in commands:
             pid, spooler = start_with_spooler(command.argv, command.env, self._folder.log(command.rank))
             self._alive[pid] = command.rank
+            self._groups.append(pid)
             self._spoolers.add(spooler)
             if command.launches:
                 self._launchers.append(pid)
@@ -68,18 +71,24 @@ class Ranks:
         return self._told
 
     def sweep(self) -> int:
-        """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole."""
-        pause_s, until = 0.001, time.monotonic() + (0 if self._asked_at else STRAY_S)
-        while self._left():
-            if time.monotonic() > until:
-                break
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 2, 0.05)
+        """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole.
+
+        What is left of ranks that were asked to end still has the rest of its grace: a shell ends before its script.
+        """
+        grace_s = max(self._asked_at + GRACE_S - time.monotonic(), 0) if self._asked_at else STRAY_S
+        self._wait_for_the_rest(SPOOLERS_S if self._asked_at else STRAY_S)
         count = 0
         if self._left():
-            count = processes.end_all(self._key, os.getpid(), self._spoolers, gentle_s=STRAY_S)
+            asked = self._groups if self._asked_at else ()
+            count = processes.end_all(self._key, os.getpid(), self._spoolers, asked_groups=asked, gentle_s=grace_s)
         self._drain()
         return count
+
+    def _wait_for_the_rest(self, seconds: float) -> None:
+        pause_s, until = 0.001, time.monotonic() + seconds
+        while self._left() and time.monotonic() < until:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.05)
 
     def _left(self) -> bool:
         self._reap()
