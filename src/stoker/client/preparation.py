@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
             python=settings.python,
             person=settings.person,
             name=name,
-            data={use.name: use.where for use in self.data if not use.where.startswith("dataset ")},
+            data={use.name: use.where for use in self.data if use.local or datamark.is_url(use.where)},
             data_marks={use.name: use.mark for use in self.data if use.mark},
             packages=packages_of(settings.python),
             git=self.git.facts(),
@@ -59,7 +59,7 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
     data = datamark.look(job, folder)
     secrets = secrets_of(job, settings)
     land_in = folder / LAND_IN
-    left_out = _left_out(job, source, land_in)
+    left_out = _left_out(job, source, [land_in, *_given_by_path(job, data)])
     tree = scan(source, index=_index(settings, source), exclude=left_out)
     _check_taken_along(job, tree.snapshot)
     return Prepared(job, tree, left_out, git, data, secrets, str(land_in) if settings.local else "")
@@ -84,13 +84,19 @@ def _check_source(job: Job, source: Path) -> None:
         raise JobInvalid([Problem("source", found, f"a folder; {source} is none")])
 
 
-def _left_out(job: Job, source: Path, land_in: Path) -> tuple[str, ...]:
+def _left_out(job: Job, source: Path, folders: Iterable[Path]) -> tuple[str, ...]:
     """What a run makes is not part of its code: stale checkpoints would be taken for its own, and every run would
     carry the outputs of those before it."""
-    own = [job.outputs, *job.checkpoints]
-    if land_in.is_relative_to(source):
-        own.append(land_in.relative_to(source).as_posix())
+    inside = [folder for folder in folders if source in folder.parents]
+    own = [job.outputs, *job.checkpoints, *(folder.relative_to(source).as_posix() for folder in inside)]
     return tuple(dict.fromkeys(own))
+
+
+def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[Path]:
+    """Data folders that the command is told of: they are read where they are, and need not come along."""
+    for use in data:
+        if use.local and f"${{data.{use.name}}}" in job.run and Path(use.where).is_dir():
+            yield Path(use.where)
 
 
 def _check_taken_along(job: Job, snapshot: Snapshot) -> None:

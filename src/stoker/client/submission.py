@@ -25,7 +25,9 @@ class Plan:
     job: Job
     source: Path
     snapshot: Snapshot
-    left_out: tuple[str, ...]  # folders of the source that a run makes itself, and so are not taken along
+    left_out: tuple[
+        str, ...
+    ]  # folders of the source that do not come along: products of runs, and data read where it is
     new_files: int  # those the server lacks
     new_bytes: int
     git: Git | None

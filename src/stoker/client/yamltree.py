@@ -228,15 +228,17 @@ _TAGS: dict[str, tuple[str | None, ...]] = {
 
 def _syntax(text: str, error: Any) -> Misread:
     """What the parser found, in words for people who do not know its grammar."""
-    said = str(error.problem or error.context or "")
+    said, context = str(error.problem or error.context or ""), str(error.context or "")
     mark = error.problem_mark or error.context_mark
-    if "end of stream" in said and error.context_mark:
-        mark = error.context_mark  # where the quote or bracket was opened says more than where the file ends
-        return Misread(Place(mark.line + 1, mark.column + 1), "yaml", "an opening that is never closed", "its end")
     at = Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
     lines = text.splitlines()
     line = lines[at.line - 1] if at.line <= len(lines) else ""
     here = line[at.column - 1 : at.column]
+    at_end = not (line[at.column - 1 :] + "".join(lines[at.line :])).strip()
+    if at_end and error.context_mark and ("quoted" in context or "flow" in context):
+        # Where the quote or bracket was opened says more than where the file ends.
+        opened = Place(error.context_mark.line + 1, error.context_mark.column + 1)
+        return Misread(opened, "yaml", "an opening that is never closed", "its end")
     if here == "\t" or "\t" in line[: len(line) - len(line.lstrip())]:
         return Misread(Place(at.line, line.index("\t") + 1), "yaml", "a tab", "spaces: YAML does not indent with tabs")
     if "mapping values" in said:
@@ -245,10 +247,9 @@ def _syntax(text: str, error: Any) -> Misread:
         )
     if "cannot start any token" in said:
         return Misread(at, "yaml", f"`{here}`", f"quotes around text that begins with `{here}`")
-    before, wanted, expected = said.partition("did not find expected ")
-    if wanted:
-        return Misread(at, "yaml", f"`{here}`" if here else "the end of a line", expected.replace("'", "`"))
-    return Misread(at, "yaml", before.removeprefix("found ") or "something unreadable", "YAML")
+    if wanted := re.search(r"expected (.+?)(?:, but .*)?$", said):
+        return Misread(at, "yaml", f"`{here}`" if here else "the end of a line", wanted[1].replace("'", "`"))
+    return Misread(at, "yaml", said.removeprefix("found ") or "something unreadable", "YAML")
 
 
 def _unreadable(text: str) -> Misread:
