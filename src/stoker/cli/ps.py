@@ -17,6 +17,7 @@ from stoker.model.run import Run, RunState
 
 ACTIVE = "active"
 _ALL = 1_000_000
+_STATES = [ACTIVE, *(state.value for state in RunState)]
 _COLUMNS = (
     Column("RUN", least=12),
     Column("STATE"),
@@ -39,15 +40,15 @@ _COLUMNS = (
 @click.option("-a", "--all", "everything", is_flag=True, help="Every run there is.")
 @click.option("-n", "limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
 @click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
-@click.option("--state", default="", type=click.Choice(["", ACTIVE, *RunState]), metavar="STATE", help="Only these.")
+@click.option("--state", type=click.Choice(_STATES), metavar="STATE", help="Only these.")
 @json_option()
-def command(everything: bool, limit: int, experiment: str, state: str, as_json: bool) -> None:
+def command(everything: bool, limit: int, experiment: str, state: str | None, as_json: bool) -> None:
     """List runs: those under way first.
 
     Under way are runs that are queued, starting or running; they are all shown, then the newest of the others. STATE
     is one of these, or succeeded, failed, cancelled, or active for all that are under way.
     """
-    runs = _runs(Client.connect(), _ALL if everything else limit, experiment, state)
+    runs = _runs(Client.connect(), _ALL if everything else limit, experiment, state or "")
     if as_json:
         show_json({"runs": runs})
         return

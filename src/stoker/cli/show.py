@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -99,4 +100,8 @@ def _series(metrics: Metrics, name: str) -> Sequence[tuple[float | None, float]]
     """Of the first rank that reports it: the others' curves would only blur it."""
     having = [point for point in metrics if name in point.values]
     rank = min(point.rank for point in having)
-    return [(point.step, point.values[name]) for point in having if point.rank == rank]
+    # The wire has no word for NaN: it comes as nothing.
+    values: list[tuple[float | None, float | None]] = [
+        (one.step, one.values[name]) for one in having if one.rank == rank
+    ]
+    return [(step, math.nan if value is None else value) for step, value in values]
