@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 Row = list[int | str]  # size, mtime_ns, ctime_ns, inode, sha256
@@ -48,7 +49,8 @@ class StatIndex:
             part.write_text(json.dumps(self._new, separators=(",", ":")), "utf-8")
             part.replace(self._file)
         except OSError:
-            part.unlink(missing_ok=True)
+            with suppress(OSError):
+                part.unlink()
 
 
 def _read(file: Path) -> dict[str, Row]:

@@ -28,6 +28,7 @@ class Tree:
     root: Path
     snapshot: Snapshot
     files: Mapping[str, Entry]  # by sha256; one of them where several are the same
+    index: Path | None = None
 
     def path(self, sha256: str) -> Path:
         if sha256 not in self.files:
@@ -54,6 +55,8 @@ class Tree:
         try:
             yield from blob_stream(items())
         except (Corrupt, OSError) as error:
+            if self.index:
+                self.index.unlink(missing_ok=True)  # in case it is the one that is wrong
             raise SnapshotRefused(f"`{path}` changed while it was being sent", hint="try again") from error
 
 
@@ -86,7 +89,7 @@ def scan(
         entries.append(entry)
         files[sha256] = entry
     hashes.save()
-    return Tree(root, Snapshot(tuple(sorted(entries, key=lambda entry: entry.path))), files)
+    return Tree(root, Snapshot(tuple(sorted(entries, key=lambda entry: entry.path))), files, index)
 
 
 def write_blobs(tree: Tree, missing: Iterable[str], stream: BinaryIO) -> None:
