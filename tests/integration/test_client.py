@@ -296,15 +296,37 @@ print(connection.get("/v1/health")["pid"])
 """
 
 
-def test_ten_first_commands_start_one_server(own_home: Settings):
+def pids_seen_by(count: int, settings: Settings) -> set[int]:
+    """The servers that so many commands find when all start at once."""
     command = [sys.executable, "-c", FIRST]
     processes = [
-        subprocess.Popen(command, env=own_home.for_server(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(10)
+        subprocess.Popen(command, env=settings.for_server(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(count)
     ]
     answers = [process.communicate(timeout=90) for process in processes]
     assert {err for _, err in answers} == {b""}
-    assert len({out for out, _ in answers}) == 1
+    return {int(out) for out, _ in answers}
+
+
+def test_ten_first_commands_start_one_server(own_home: Settings):
+    assert len(pids_seen_by(10, own_home)) == 1
+
+
+def test_several_commands_of_a_newer_version_replace_the_server_once(own_home: Settings):
+    Client.connect(own_home)
+    before = make_older(own_home)
+    after = pids_seen_by(5, own_home)
+    assert len(after) == 1
+    assert before not in after
+
+
+def make_older(settings: Settings) -> int:
+    """As if the running server had been started by an older Stoker. Returns its pid."""
+    status = launch.status(settings)
+    assert status
+    address = settings.home.address
+    address.write_text(address.read_text().replace(f'"{status["version"]}"', '"0.0.1"'))
+    return int(status["pid"])
 
 
 def test_stopping_is_complete_and_may_be_repeated(own_home: Settings):
@@ -334,12 +356,10 @@ def test_an_older_server_is_replaced_and_runs_go_on(own_home: Settings, script: 
     client = Client.connect(own_home)
     run = client.submit(job(), script("import time\nfor i in range(20): print(i, flush=True); time.sleep(0.1)"))
     next(run.logs(follow=True))
-    address = own_home.home.address
-    before = launch.status(own_home)
-    address.write_text(address.read_text().replace(f'"{before["version"]}"', '"0.0.1"'))
+    before = make_older(own_home)
     run = Client.connect(own_home).run(run.name)
     after = launch.status(own_home)
-    assert after["pid"] != before["pid"]
+    assert after and after["pid"] != before
     assert run.wait(check=True).facts.attempts[-1].number == 1
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _START_S = 20.0
 _STOP_S = 10.0
 _TURN_S = 60.0  # waiting for others that are starting a server at the same time
+_OTHER_S = 5.0
 _PAUSE_S = 0.01
 
 # Servers this process has started: kept so that one that ends can be reaped, and is not taken for alive.
@@ -40,8 +41,8 @@ def connect(settings: Settings, *, start: bool = True) -> Connection:
     if not settings.local:
         return Connection(Address(settings.server, settings.token))
     address = find(settings.home)
-    if address and start and _older(address.version, __version__):
-        stop(settings)
+    if address and start and _older(address):
+        _stop_older(settings.home)
         address = None
     if not start:
         return Connection(address or _found(settings.home), reconnect=partial(_found, settings.home))
@@ -120,8 +121,10 @@ def _start(settings: Settings) -> Address:
         address = find(home)
         if address and _health(address):
             return address
-        if ended:
+        if ended and not lock.is_held(home.alive_lock):
             raise _could_not(home, said_before, f"it ended with exit code {child.returncode}")
+        if ended:  # somebody started another one by hand at the same moment: it will tell its address soon
+            give_up = min(give_up, time.monotonic() + _OTHER_S)
         time.sleep(_PAUSE_S)
     raise _could_not(home, said_before, f"it did not answer within {_START_S:.0f} s")
 
@@ -182,12 +185,21 @@ def _gone(home: Home) -> bool:
     return True
 
 
-def _older(theirs: str, ours: str) -> bool:
+def _stop_older(home: Home) -> None:
+    """Looks again once it is our turn: somebody else may have replaced it already."""
+    with _turn(home):
+        address = find(home)
+        if address and _older(address):
+            _stop(home)
+
+
+def _older(address: Address) -> bool:
     """A newer server is left alone: its database could not be read by the one this client would start."""
     try:
-        return [int(part) for part in theirs.split(".")] < [int(part) for part in ours.split(".")]
+        theirs, ours = ([int(part) for part in version.split(".")] for version in (address.version, __version__))
+        return theirs < ours
     except ValueError:
-        return theirs != ours
+        return address.version != __version__
 
 
 def _could_not(home: Home, said_before: int, how: str) -> ServerUnavailable:
