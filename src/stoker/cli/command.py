@@ -89,7 +89,7 @@ def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
         from stoker.client.client import Client
 
         try:
-            runs = Client.connect(start=False).runs(limit=100)
+            runs = Client.connect(start=False).runs(limit=30)
         except Exception:  # a completion has nobody to complain to
             return
         found.extend(CompletionItem(run.name, help=str(run.state)) for run in runs if run.name.startswith(incomplete))

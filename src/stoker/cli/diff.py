@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import click
 
 from stoker.cli import terminal, words
+from stoker.cli.codediff import contents, patches, style
 from stoker.cli.command import Command, json_option, run_names
-from stoker.cli.tables import Cell, Column, table
+from stoker.cli.tables import Cell, Column, one_line, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.comparison import Change, Difference, MetricPair
@@ -27,20 +28,24 @@ from stoker.client.comparison import Change, Difference, MetricPair
 def command(first: str, second: str, as_json: bool) -> None:
     """Show what differs between two runs.
 
-    Compares the code, the arguments, the other fields of the job, the packages and the data, then the metrics.
+    Compares the code, the arguments, the other fields of the job, the packages, the data and the metrics, then shows
+    what changed inside files that are text.
     """
-    difference = Client.connect().compare(first, second)
+    client = Client.connect()
+    difference = client.compare(first, second)
     if as_json:
         show_json({"difference": difference, "same": difference.same})
         return
     for line in lines(difference, terminal.width()):
         show(line)
+    for patch in patches(difference.code, contents(client.connection)):
+        for line in ("", *patch):
+            show(paint_data(one_line(line.expandtabs(4)), style(line)))
     if difference.same:
         say("same code, job, packages and data")
 
 
 def lines(found: Difference, width: int) -> list[str]:
-    text: list[str] = []
     parts = (
         ("code", [_file(change) for change in found.code]),
         ("arguments", found.arguments),
@@ -49,16 +54,13 @@ def lines(found: Difference, width: int) -> list[str]:
         ("packages", found.packages),
         ("data", found.data),
     )
-    for title, changes in parts:
-        text += _section(title, changes, found, width)
+    sections = [_section(title, changes, found, width) for title, changes in parts if changes]
     if found.metrics:
-        text += [*([""] if text else []), paint_data("metrics", "strong"), *_metrics(found.metrics, found, width)]
-    return text
+        sections.append(_metrics(found.metrics, found, width))
+    return [line for section in sections for line in (*section, "")][:-1]
 
 
 def _section(title: str, changes: Sequence[Change], found: Difference, width: int) -> list[str]:
-    if not changes:
-        return []
     columns = (Column(title.upper(), least=12), Column(found.first, least=12), Column(found.second, least=12))
     rows = [[Cell(change.name), _value(change.first), _value(change.second)] for change in changes]
     return table(columns, rows, width, paint_data)

@@ -59,13 +59,13 @@ def write(data: bytes) -> None:
 
 
 def paint(text: str, style: str) -> str:
-    """The text in a style of `STYLES`, for stderr."""
-    return click.style(text, **STYLES[style]) if colourful(sys.stderr) else text
+    """The text in a style of `STYLES`, or in none, for stderr."""
+    return click.style(text, **STYLES[style]) if style and colourful(sys.stderr) else text
 
 
 def paint_data(text: str, style: str) -> str:
     """The same, for stdout."""
-    return click.style(text, **STYLES[style]) if colourful(sys.stdout) else text
+    return click.style(text, **STYLES[style]) if style and colourful(sys.stdout) else text
 
 
 def colourful(stream: TextIO) -> bool:

@@ -1,0 +1,215 @@
+"""What commands say about runs, from facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from stoker.cli import checks, ending
+from stoker.cli.checks import Verdict
+from stoker.cli.codediff import MOST_LINES, patches, style
+from stoker.cli.diff import lines as difference_lines
+from stoker.cli.jobtext import settings
+from stoker.cli.portrait import portrait
+from stoker.cli.ps import last_metric, row
+from stoker.cli.queueing import told
+from stoker.cli.run import header
+from stoker.client.comparison import Change, Difference, MetricPair
+from stoker.client.settings import from_environment
+from stoker.model.job import Job
+from stoker.model.report import MetricSummary, Outcome
+from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
+from stoker.model.snapshot import Entry, Git
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HERE = Path("/project")
+MakeRun = Callable[..., Run]
+
+
+def plain(text: str, style: str) -> str:
+    return text
+
+
+def ended(run: Run, state: RunState, **more: object) -> Run:
+    times = {"started_at": NOW, "ended_at": NOW + timedelta(seconds=12)}
+    return replace(run, state=state, **(times | more))  # type: ignore[arg-type]
+
+
+def test_the_end_of_a_good_run_names_its_outputs(make_run: MakeRun) -> None:
+    run = ended(make_run(), RunState.SUCCEEDED, output_files=3, output_bytes=1200, landed="/project/outputs/ants-1")
+    assert ending.lines(run, HERE) == [
+        "ants-1 succeeded in 12 s; outputs in outputs/ants-1 (3 files, 1.2 kB)",
+        "next: stoker show ants-1",
+    ]
+    assert ending.exit_code(run) == 0
+
+
+def test_the_end_of_a_failed_run_says_the_exit_code_once(make_run: MakeRun) -> None:
+    run = ended(make_run(), RunState.FAILED, exit_code=3, reason="the script exited with code 3", hint="try again")
+    assert ending.lines(run, HERE) == ["ants-1 failed after 12 s: the script exited with code 3", "hint: try again"]
+    assert ending.exit_code(run) == 3
+    assert ending.lines(replace(run, reason="a bug", hint=""), HERE)[0].endswith("a bug (exit code 3)")
+
+
+def test_trouble_of_stokers_own_has_its_own_exit_code(make_run: MakeRun) -> None:
+    assert ending.exit_code(ended(make_run(), RunState.FAILED)) == 125
+    cancelled = ended(make_run(), RunState.CANCELLED, exit_code=0)
+    assert ending.exit_code(cancelled) == 130
+    assert ending.lines(cancelled, HERE)[0] == "ants-1 was cancelled after 12 s"
+
+
+def test_outputs_that_could_not_land_are_told_of(make_run: MakeRun) -> None:
+    run = ended(make_run(), RunState.SUCCEEDED, output_files=1, output_bytes=1, land_problem="the disk is full")
+    assert ending.lines(run, HERE)[1:] == [
+        "its outputs could not be brought back: the disk is full",
+        "hint: `stoker fetch ants-1` tries again",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("/project/outputs/a", "outputs/a"), ("/elsewhere/a", "/elsewhere/a"), ("/project", ".")]
+)
+def test_paths_are_said_from_here(path: str, text: str) -> None:
+    assert ending.seen_from(path, HERE) == text
+
+
+def test_a_waiting_run_knows_how_many_are_ahead(make_run: MakeRun) -> None:
+    run = make_run(5)
+    others = [
+        make_run(1, state=RunState.RUNNING, job={"nodes": 2}),
+        make_run(2),
+        make_run(6),
+        make_run(7, job={"priority": "high"}),
+        make_run(8, job={"priority": "low"}),
+        make_run(3, job={"on": "elsewhere"}),
+        run,
+    ]
+    assert told(run, others, 2) == "2 of 2 slots are busy, 2 ahead"
+    assert told(run, others, None) == "2 nodes busy, 2 ahead"
+
+
+def test_the_header_says_what_is_run_and_where(make_run: MakeRun) -> None:
+    run = make_run(snapshot="3f9c2ab1ffff")
+    assert header(run, 0) == "ants-1 on local, code 3f9c2ab1 (nothing new to send)"
+    with_git = replace(run, git=Git("1a2b3c4d5e6f", "main", True))
+    assert header(with_git, 3100) == "ants-1 on local, code 3f9c2ab1 (git 1a2b3c4d with changes, 3.1 kB sent)"
+
+
+def test_only_settings_that_were_changed_are_shown() -> None:
+    job = Job(name="ants", run="true", nodes=2, env={"SEED": "7", "A": "b"}, spot={"max_price": "0.5"}, on="azure")
+    assert settings(job).splitlines() == ["nodes: 2", "spot: max_price=0.5, fallback=none", "env: SEED=7, A=b"]
+    assert settings(Job(name="ants", run="true")) == ""
+
+
+def test_the_metric_that_matters_is_listed(make_run: MakeRun) -> None:
+    metrics = {"acc": MetricSummary(0.93, 0.1, 0.95, 5, 25), "loss": MetricSummary(0.5, 0.5, 2.0, 5)}
+    assert last_metric(make_run(metrics=metrics)) == "loss 0.5"
+    assert last_metric(make_run(metrics=metrics, job={"stop_when": "acc > 0.99"})) == "acc 0.93 @ 25"
+    assert last_metric(make_run()) == ""
+
+
+def test_a_row_shows_how_long_it_has_run(make_run: MakeRun) -> None:
+    run = make_run(state=RunState.RUNNING, started_at=NOW + timedelta(seconds=5))
+    cells = [cell if isinstance(cell, str) else cell.text for cell in row(run, NOW + timedelta(minutes=2))]
+    assert cells == ["ants-1", "running", "2m", "1m 55s", "local", "", ""]
+
+
+def test_everything_about_a_run_is_shown(make_run: MakeRun) -> None:
+    attempts = (
+        Attempt(1, "k1", AttemptState.LOST, NOW, message="its node\nwent away"),
+        Attempt(2, "k2", AttemptState.ENDED, NOW, NOW, NOW + timedelta(seconds=9), Outcome.FAILED, 137, "killed"),
+    )
+    run = ended(
+        make_run(job={"retries": 1}, attempts=attempts, git=Git("abc", "main"), data={"images": "/data"}, person="ann"),
+        RunState.FAILED,
+        exit_code=137,
+        reason="killed by SIGKILL",
+        metrics={"loss": MetricSummary(0.5, 0.25, 2.0, 1234, 99)},
+    )
+    events = [Event(NOW + timedelta(seconds=n), "note", f"event {n}") for n in range(100)]
+    outputs = [Entry(f"file-{n}", size_bytes=10) for n in range(25)]
+    text = "\n".join(portrait(run, events, outputs, HERE, NOW + timedelta(hours=1), 100, plain))
+    for expected in (
+        "ants-1 failed exit code 137 (SIGKILL) after 12 s: killed by SIGKILL",
+        "command    python train.py",
+        "by ann, 1h ago",
+        "git abc on main",
+        "data       images: /data",
+        "settings   retries: 1",
+        "its node went away",
+        "… 70 more …",
+        "event 99",
+        "loss   0.5   0.25     2    99   1,234",
+        "file-19  10 B",
+        "… and 5 more",
+    ):
+        assert expected in text
+    assert "event 50" not in text
+
+
+def test_a_queued_run_has_a_short_portrait(make_run: MakeRun) -> None:
+    lines = portrait(make_run(), [], [], HERE, NOW, 100, plain)
+    assert lines[0] == "ants-1 queued"
+    assert "attempts" not in lines
+
+
+def test_differences_are_listed_by_kind() -> None:
+    found = Difference(
+        "a-1",
+        "a-2",
+        code=(Change("train.py", "0" * 64, "1" * 64), Change("new.py", None, "2" * 64)),
+        packages=(Change("torch", "2.1", "2.2"),),
+        metrics=(MetricPair("loss", 0.5, None, 0.25, None),),
+    )
+    assert difference_lines(found, 100) == [
+        "CODE      a-1       a-2",
+        "train.py  00000000  11111111",
+        "new.py    -         22222222",
+        "",
+        "PACKAGES  a-1  a-2",
+        "torch     2.1  2.2",
+        "",
+        "METRIC  a-1  a-2  BEST OF a-1  BEST OF a-2",
+        "loss    0.5    -         0.25            -",
+    ]
+
+
+def test_texts_are_compared_line_by_line_and_the_rest_is_left_out() -> None:
+    store = {"1" * 64: b"a\nb\n", "2" * 64: b"a\nc\n", "3" * 64: b"\0", "4" * 64: b"\xff", "6" * 64: b"x\n" * 1000}
+    changes = [
+        Change("t.py", "1" * 64, f"{'2' * 64} executable"),
+        Change("new.py", None, "1" * 64),
+        Change("binary", "1" * 64, "3" * 64),
+        Change("latin", "1" * 64, "4" * 64),
+        Change("large", "1" * 64, "5" * 64),
+        Change("link", "1" * 64, "link to elsewhere"),
+        Change("long", "1" * 64, "6" * 64),
+    ]
+    changed, new, long = patches(changes, store.get)
+    assert changed == ["--- a/t.py", "+++ b/t.py", "@@ -1,2 +1,2 @@", " a", "-b", "+c"]
+    assert new[:3] == ["--- /dev/null", "+++ b/new.py", "@@ -0,0 +1,2 @@"]
+    assert (len(long), long[-1]) == (MOST_LINES + 1, "… 805 more lines")
+    assert [style(line) for line in changed] == ["strong", "strong", "busy", "", "error", "good"]
+
+
+def test_a_healthy_computer_passes_its_checks(tmp_path: Path) -> None:
+    here = from_environment({"STOKER_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"})
+    found = {finding.name: finding for finding in (check(here) for check in checks.CHECKS)}
+    assert {found[name].verdict for name in ("stoker", "runs use", "home", "server", "database", "clock")} == {
+        Verdict.OK
+    }
+    assert found["database"].found == "none yet"
+
+
+def test_what_is_wrong_comes_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "stoker.db").write_text("this is not a database, and long enough to be read as one" * 20)
+    here = replace(from_environment({"STOKER_HOME": str(tmp_path)}), python=str(tmp_path / "no-python"))
+    assert checks.database(here).verdict is Verdict.FAIL
+    assert "it is rebuilt from the stored runs" in checks.database(here).advice
+    assert checks.runs_python(here).verdict is Verdict.FAIL
+    file = from_environment({"STOKER_HOME": str(tmp_path / "stoker.db")})
+    assert checks.home(file).verdict is Verdict.FAIL
