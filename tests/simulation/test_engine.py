@@ -22,6 +22,8 @@ def live(seed: int) -> World:
         world.trouble = 0.05 if step < BAD_WEATHER else 0.0
         if world.trouble and world.random.random() < 0.02:
             world.cancel_one()
+        if world.trouble and world.random.random() < 0.1:
+            world.evict_one()
         world.step()
         check(world, ends)
         if ended(world) and not world.nodes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from stoker.engine.actions import Action, Land, StartNode, StopNode, TellAgent
+from stoker.engine.eviction import evict, withdraw
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
@@ -31,6 +32,7 @@ class Node:
     alive: bool = True
     hung: bool = False
     told: bool = False
+    noticed: bool = False  # its script catches SIGTERM with even chance, saves, and ends
     done: bool = False  # the final report is written
     started: bool = False
 
@@ -72,6 +74,15 @@ class World:
             self.saved[run.id] = replace(run, wish=Wish.CANCEL)
             self.note(f"somebody cancels {run.name}")
 
+    def evict_one(self) -> None:
+        going = [run for run in self.saved.values() if run.state in (RunState.STARTING, RunState.RUNNING)]
+        if going:
+            run = self.random.choice(going)
+            withdrawn = run.attempts[-1].notice and self.random.random() < 0.5
+            decision = withdraw(run, self.now) if withdrawn else evict(run, self.random.choice([0, 8, 30]), self.now)
+            self.saved[run.id] = decision.run
+            self.note(decision.events[-1].text)
+
     def step(self) -> None:
         self.now += timedelta(seconds=STEP_S)
         for key, node in list(self.nodes.items()):
@@ -104,6 +115,9 @@ class World:
         node.work -= 1
         if node.told:
             node.outcome, node.done = Outcome.CANCELLED, True
+        elif node.noticed and self.random.random() < 0.5:
+            node.outcome, node.done = Outcome.EVICTED, True
+            self.note(f"{key} saves and ends, evicted")
         elif node.work <= 0:
             node.done = True
             self.note(f"{key} reports {node.outcome}")
@@ -178,9 +192,11 @@ class World:
                 self._start(run)
             case TellAgent(run):
                 key = run.attempts[-1].key
-                self.told_since.setdefault(key, self.now)
+                if run.wish is Wish.CANCEL:
+                    self.told_since.setdefault(key, self.now)
                 if key in self.nodes:
-                    self.nodes[key].told = True
+                    self.nodes[key].told = run.wish is Wish.CANCEL
+                    self.nodes[key].noticed = run.attempts[-1].notice is not None
             case StopNode(_, key):
                 self.nodes.pop(key, None)
             case Land():

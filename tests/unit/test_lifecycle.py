@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
 from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
+from stoker.engine.eviction import evict, withdraw
 from stoker.engine.lifecycle import MOST_LOST, STOP_PATIENCE_S, advance, begin
 from stoker.engine.sighting import Sighting
+from stoker.errors import Conflict
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish
 from stoker.model.report import Outcome, Phase, Report
@@ -159,6 +161,33 @@ def test_a_cancelled_outcome_nobody_asked_for_is_a_lost_node(make_run: Make, now
 def test_a_run_that_succeeds_while_it_is_being_cancelled_has_succeeded(make_run: Make, now: datetime) -> None:
     run = replace(begin(make_run(), now).run, wish=Wish.CANCEL)
     assert advance(run, Sighting(gone(run), report(now, Outcome.SUCCEEDED)), now).run.state is RunState.SUCCEEDED
+
+
+def test_a_node_is_taken_away_when_its_notice_has_run_out(make_run: Make, now: datetime) -> None:
+    run = evict(begin(make_run(), now).run, 30, now).run
+    warned = advance(run, Sighting(up(run)), now + timedelta(seconds=29))
+    assert (warned.run, warned.actions) == (run, (TellAgent(run),))
+    taken = advance(run, Sighting(up(run)), now + timedelta(seconds=30))
+    assert (taken.run.state, taken.run.attempts[0].state) == (RunState.QUEUED, AttemptState.EVICTED)
+    assert taken.actions == (StopNode("local", run.attempts[0].key),)
+
+
+def test_a_withdrawn_notice_takes_nothing_away(make_run: Make, now: datetime) -> None:
+    run = withdraw(evict(begin(make_run(), now).run, 30, now).run, now).run
+    assert advance(run, Sighting(up(run)), now + timedelta(seconds=31)).run == run
+
+
+def test_a_run_without_a_node_cannot_be_evicted(make_run: Make, now: datetime) -> None:
+    with pytest.raises(Conflict, match="queued"):
+        evict(make_run(), 30, now)
+
+
+def test_evictions_use_up_neither_retries_nor_losses(make_run: Make, now: datetime) -> None:
+    run = make_run()
+    for _ in range(MOST_LOST + 5):
+        run = begin(run, now).run
+        run = advance(run, Sighting(gone(run), report(now, Outcome.EVICTED)), now).run
+    assert run.state is RunState.QUEUED
 
 
 def test_outputs_are_landed_until_they_have_landed(make_run: Make, now: datetime) -> None:

@@ -55,6 +55,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return _lost(run, f"the node could not be started: {seen.trouble}", now)
     if seen.node and seen.node.state is NodeState.GONE:
         return _lost(run, seen.node.reason or "its node went away", now)
+    if attempt.notice and now >= attempt.notice.deadline:
+        return _evicted(run, now).doing(StopNode(run.job.on, attempt.key))
     if seen.silent_s > seen.patience_s:
         return _lost(run, f"its node has said nothing for {seen.silent_s:.0f} s", now)
     if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
@@ -64,7 +66,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told
     if seen.node is None:
         return Decision(run, (StartNode(run),))
-    return _progress(run, seen.report, now) if seen.report else Decision(run)
+    after = _progress(run, seen.report, now) if seen.report else Decision(run)
+    return after.doing(TellAgent(after.run))
 
 
 def _progress(run: Run, report: Report, now: datetime) -> Decision:
@@ -101,6 +104,8 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
             return _end(run, RunState.SUCCEEDED, now, report.message, 0)
         case Outcome.CANCELLED if run.wish is Wish.CANCEL:
             return _end(run, RunState.CANCELLED, now, report.message or "cancelled", 130)
+        case Outcome.EVICTED:
+            return _evicted(run, now)
         case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
             return _again_or_end(run, report.message or "its node was shut down", now)
         case Outcome.FAILED if _failures(run) <= run.job.retries and run.wish is Wish.GO_ON:
@@ -109,6 +114,17 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
             return Decision(replace(run, state=RunState.QUEUED, reason="waits to try again")).noting(now, "retry", text)
         case _:
             return _end(replace(run, hint=report.hint), RunState.FAILED, now, report.message, report.exit_code or 125)
+
+
+def _evicted(run: Run, now: datetime) -> Decision:
+    """Evictions are the weather: they count neither as losses nor as failures."""
+    attempt = replace(_newest(run), state=AttemptState.EVICTED, ended_at=_newest(run).ended_at or now)
+    run = _with_newest(run, attempt)
+    if run.wish is Wish.CANCEL:
+        return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+    again = Decision(replace(run, state=RunState.QUEUED, reason="was evicted; waits for a new node"))
+    notice = f"with {attempt.notice.seconds:g} s notice" if attempt.notice else "without notice"
+    return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}; starting another")
 
 
 def _lost(run: Run, why: str, now: datetime) -> Decision:

@@ -133,6 +133,21 @@ class Spot:
         kinds.check(self)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """Which checkpoints are kept."""
+
+    keep: int = a(Whole(1), "how many of the newest", default=3)
+    best: str | None = a(
+        Maybe(Text("a metric's name, with `-` in front where less is better", r"-?[A-Za-z_][\w.@/:-]*")),
+        "also the best by this metric: `val_acc`, or `-loss` where less is better",
+        default=None,
+    )
+
+    def __post_init__(self) -> None:
+        kinds.check(self)
+
+
 @dataclass(frozen=True)
 class SpotOrNot:
     """`true` is plain spot, `false` is none."""
@@ -175,6 +190,7 @@ class Job:
     checkpoints: tuple[str, ...] = a(
         ListOf(FolderInTree()), "folders kept safe and put back before a restart", default=("checkpoints",)
     )
+    retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default="local")
     nodes: int = a(Whole(1), "how many machines", default=1)
     processes: int | Literal["gpus"] = a(

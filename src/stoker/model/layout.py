@@ -65,3 +65,35 @@ def outputs(run_id: str, number: int, node: int = 0) -> str:
 def output(run_id: str, sha256: str) -> str:
     """The content of an output file. Per run, so that removing the run removes it."""
     return f"runs/{run_id}/outputs/{sha256[:2]}/{sha256}"
+
+
+def checkpoint_sets(run_id: str) -> str:
+    return f"runs/{run_id}/checkpoints/sets/"
+
+
+def checkpoint_set(run_id: str, attempt: int, number: int) -> str:
+    """A `CheckpointSet`. Written once, when everything it names is there."""
+    return f"{checkpoint_sets(run_id)}{attempt:04d}-{number:08d}.json"
+
+
+def checkpoint_position(key: str) -> tuple[int, int]:
+    attempt, number = key.rsplit("/", 1)[-1].removesuffix(".json").split("-")
+    return int(attempt), int(number)
+
+
+def checkpoint_file(run_id: str, sha256: str) -> str:
+    """The content of a file of a checkpoint. Per run; sets that share it store it once."""
+    return f"runs/{run_id}/checkpoints/files/{sha256[:2]}/{sha256}"
+
+
+def quarantined_set(run_id: str, attempt: int, number: int) -> str:
+    """Where a set goes that could not be put back: never read again, kept to be looked at."""
+    return f"runs/{run_id}/checkpoints/quarantine/{attempt:04d}-{number:08d}.json"
+
+
+def fences(run_id: str) -> str:
+    return f"runs/{run_id}/checkpoints/fences/"
+
+
+def fence(run_id: str, attempt: int) -> str:
+    return f"{fences(run_id)}{attempt:04d}.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 
 from stoker.model.job import Job
@@ -34,6 +35,19 @@ class Wish(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """The warning that a node will be taken away at `deadline`. Another `at` is another notice."""
+
+    at: datetime
+    deadline: datetime
+
+    @property
+    def seconds(self) -> float:
+        return (self.deadline - self.at).total_seconds()
+
+
+@dataclass(frozen=True, slots=True)
 class Wishes:
     wish: Wish = Wish.GO_ON
     reason: str = ""
+    notice: Notice | None = None  # None after a notice: it was withdrawn

@@ -23,6 +23,7 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed-out"
     TARGET_REACHED = "target-reached"
+    EVICTED = "evicted"  # the script saved and ended because a notice said so
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from stoker.model.job import Job
-from stoker.model.orders import Wish
+from stoker.model.orders import Notice, Wish
 from stoker.model.report import MetricSummary, Outcome
 from stoker.model.snapshot import Git
 
@@ -31,6 +31,7 @@ class AttemptState(StrEnum):
     RUNNING = "running"  # an agent has reported
     ENDED = "ended"  # the agent gave its final report
     LOST = "lost"  # the node went away without one
+    EVICTED = "evicted"  # the node was taken away, as nodes are
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Attempt:
     exit_code: int | None = None
     message: str = ""
     hint: str = ""
+    notice: Notice | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 from stoker.engine.actions import Action, Land, StartNode, StopNode, TellAgent
 from stoker.engine.decision import Decision
-from stoker.errors import StokerError
+from stoker.errors import Missing, StokerError
 from stoker.model import layout, wire
 from stoker.model.node import NodeRequest
-from stoker.model.orders import Orders, Wishes
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run import Attempt, Event, Run
 from stoker.providers import Provider
 from stoker.server.clock import Clock
@@ -38,6 +38,7 @@ class Performer:
         self._clock = clock
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
+        self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
         self.trouble: dict[str, str] = {}  # node key to why it could not be started
 
     async def perform(self, action: Action) -> None:
@@ -64,15 +65,29 @@ class Performer:
             self.trouble[attempt.key] = error.message
 
     async def _tell(self, run: Run, attempt: Attempt) -> None:
-        if attempt.key in self.told:
-            return
-        wishes = Wishes(run.wish, "cancelled")
-        await call(self._store.put, layout.wishes(run.id, attempt.number), wire.dump(wishes))
-        self.told[attempt.key] = self._clock.steady()
+        """Nothing is written as long as there is nothing new to say."""
+        cancelled = run.wish is Wish.CANCEL
+        wishes = Wishes(run.wish, "cancelled" if cancelled else "", attempt.notice)
+        key = layout.wishes(run.id, attempt.number)
+        if attempt.key not in self._wishes:
+            self._wishes[attempt.key] = await call(self._said, key)
+        if wishes != self._wishes[attempt.key]:
+            await call(self._store.put, key, wire.dump(wishes))
+            self._wishes[attempt.key] = wishes
+        if cancelled:
+            self.told.setdefault(attempt.key, self._clock.steady())
+
+    def _said(self, key: str) -> Wishes:
+        """What an earlier server may have told the agent."""
+        try:
+            return wire.load(Wishes, self._store.get(key))
+        except Missing:
+            return Wishes()
 
     async def _stop(self, provider: str, key: str) -> None:
         await call(self._providers[provider].stop, key)
         self.told.pop(key, None)
+        self._wishes.pop(key, None)
         self.trouble.pop(key, None)
 
     async def _land(self, run: Run) -> None:

@@ -72,7 +72,7 @@ def _over(run: Run, number: int) -> bool:
     attempt = _attempt(run, number)
     if attempt is None:
         return run.state.ended
-    return attempt.state in (AttemptState.ENDED, AttemptState.LOST)
+    return attempt.state not in (AttemptState.ASKED, AttemptState.RUNNING)
 
 
 def _attempt(run: Run, number: int) -> Attempt | None:

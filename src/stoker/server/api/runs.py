@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Query, Request, Response
 
+from stoker.engine import eviction
 from stoker.engine.decision import Decision
 from stoker.engine.placement import queue
 from stoker.errors import BadInput, Conflict, Missing, NotFound
@@ -28,6 +29,12 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class EvictRequest:
+    notice_s: float = 30.0
+    withdraw: bool = False
 
 
 @router.post("/plan", openapi_extra=takes(PlanRequest))
@@ -107,6 +114,22 @@ async def cancel(request: Request, name: str) -> Response:
         return Decision(replace(run, wish=Wish.CANCEL)).noting(now, "cancel-asked", "somebody asked to cancel it")
 
     run = await service.ledger.change(name, wish)
+    service.reconciler.wake()
+    return answer(run)
+
+
+@router.post("/runs/{name}/evict", openapi_extra=takes(EvictRequest), responses=gives(Run))
+async def evict(request: Request, name: str) -> Response:
+    """A drill: the run's node is taken away after the notice, as a cloud would."""
+    service = service_of(request)
+    asked = await body(request, EvictRequest)
+    now = service.clock.now()
+    if not 0 <= asked.notice_s <= 3600:
+        raise BadInput(f"a notice of {asked.notice_s:g} s is not possible", hint="give 0 to 3600 seconds")
+    run = await service.ledger.change(
+        name,
+        lambda seen: eviction.withdraw(seen, now) if asked.withdraw else eviction.evict(seen, asked.notice_s, now),
+    )
     service.reconciler.wake()
     return answer(run)
 

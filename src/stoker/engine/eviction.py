@@ -1,0 +1,38 @@
+"""Evictions that somebody asks for, as a drill: the node gets its notice, and is taken away when it has run out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from stoker.engine.decision import Decision
+from stoker.errors import Conflict
+from stoker.model.orders import Notice
+from stoker.model.run import Attempt, Run, RunState
+
+
+def evict(run: Run, notice_s: float, now: datetime) -> Decision:
+    """The newest attempt's node will be taken away in so many seconds."""
+    attempt = _attempt(run)
+    notice = Notice(now, now + timedelta(seconds=notice_s))
+    text = f"attempt {attempt.number} is given {notice_s:g} s notice of its eviction"
+    return Decision(_with(run, replace(attempt, notice=notice))).noting(now, "notice", text)
+
+
+def withdraw(run: Run, now: datetime) -> Decision:
+    """The node stays after all."""
+    attempt = _attempt(run)
+    if attempt.notice is None:
+        raise Conflict(f"`{run.name}` has no notice to withdraw", hint=f"give one with `stoker evict {run.name}`")
+    kept = Decision(_with(run, replace(attempt, notice=None)))
+    return kept.noting(now, "notice-withdrawn", f"the notice of attempt {attempt.number} was withdrawn")
+
+
+def _attempt(run: Run) -> Attempt:
+    if run.attempt is None or run.state not in (RunState.STARTING, RunState.RUNNING):
+        raise Conflict(f"`{run.name}` has no node to evict: it is {run.state}", hint=f"stoker show {run.name}")
+    return run.attempt
+
+
+def _with(run: Run, attempt: Attempt) -> Run:
+    return replace(run, attempts=(*run.attempts[:-1], attempt))

@@ -1,0 +1,64 @@
+"""Checkpoints of a run in the store: sets of files, the fences between attempts, and which set counts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from stoker.model.snapshot import Entry
+
+Position = tuple[int, int]  # attempt and number within it: later ones are greater
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointSet:
+    """Files that belong together, as they were at one moment. Visible as a whole or not at all."""
+
+    attempt: int  # the fencing number: who committed it
+    number: int  # within the attempt, from 1
+    at: datetime
+    entries: tuple[Entry, ...]  # paths are relative to the working directory
+    step: float | None = None  # the last step reported before it
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last values reported before it
+
+    @property
+    def position(self) -> Position:
+        return self.attempt, self.number
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Says that an attempt has taken over, and from which set it went on.
+
+    Whatever an earlier attempt commits behind that set does not count: its author did not know it was over.
+    """
+
+    attempt: int
+    base_attempt: int = 0  # 0: it began from nothing
+    base_number: int = 0
+
+    @property
+    def base(self) -> Position:
+        return self.base_attempt, self.base_number
+
+
+def visible(positions: Iterable[Position], fences: Collection[Fence]) -> list[Position]:
+    """The sets that count, newest first."""
+    kept = [one for one in positions if all(one[0] >= fence.attempt or one <= fence.base for fence in fences)]
+    return sorted(kept, reverse=True)
+
+
+def fenced(attempt: int, fences: Iterable[Fence]) -> bool:
+    """Another attempt has taken over from this one."""
+    return any(fence.attempt > attempt for fence in fences)
+
+
+def retained(sets: Collection[CheckpointSet], keep: int, best: str = "") -> set[Position]:
+    """The newest `keep`, and the best by a metric: `val_acc` is best when greatest, `-loss` when least."""
+    newest = sorted((one.position for one in sets), reverse=True)[:keep]
+    metric, sign = best.removeprefix("-"), -1 if best.startswith("-") else 1
+    rated = [one for one in sets if metric in one.metrics]
+    if best and rated:
+        newest.append(max(rated, key=lambda one: (sign * one.metrics[metric], one.position)).position)
+    return set(newest)
