@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 _LINE = 65536  # the longest header line that is believed
 _HEADERS = 200
 _CHUNK = 1 << 16
+_QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux
 
 
 class Refused(Exception):
@@ -132,6 +133,7 @@ class Line:
         raise ValueError("the answer has too many headers")
 
     def _line(self) -> str:
+        self._hurry()
         line = self._reader.readline(_LINE)
         if not line.endswith(b"\n"):
             raise ValueError("the server hung up" if len(line) < _LINE else "the answer has a line without end")
@@ -170,8 +172,15 @@ class Line:
 
     def _read1(self, size: int) -> bytes:
         """What is there already, or what comes first: a follower must see a line when it is written."""
+        self._hurry()
         piece: bytes = self._reader.read1(size)  # type: ignore[attr-defined]  # a BufferedReader; typed as BinaryIO
         return piece
+
+    def _hurry(self) -> None:
+        """A server that sends an answer in two parts may hold the second back until the first is acknowledged, which
+        the kernel likes to put off for 40 ms. It forgets this wish at every packet."""
+        if _QUICKACK is not None:
+            self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
 
 
 def _secured(plain: socket.socket, host: str) -> socket.socket:
