@@ -19,6 +19,10 @@ class Masking:
         encoded = (value.encode(errors="surrogateescape") for value in values if len(value) >= SHORTEST)
         self._secrets = sorted(encoded)
 
+    @property
+    def needed(self) -> bool:
+        return bool(self._secrets)
+
     def mask(self, data: bytes, covered: int = 0, *, final: bool = False) -> tuple[bytes, int]:
         """The bytes of `data` that may be shown now, masked, and how many of those after them belong to a secret.
 

@@ -153,7 +153,7 @@ class MetricsShipper(Worker):
         lines = []
         for source in self.sources:
             for point in source.fresh(final=final):
-                shown = point.named(self._masking.text)
+                shown = point.named(self._masking.text) if self._masking.needed else point
                 self.summaries.add(shown)
                 self.seen(shown, source.name)
                 lines.append(shown.line())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stoker.model.report import MetricSummary
 
@@ -16,8 +15,7 @@ LONGEST_NAME = 200
 MOST_METRICS = 1000  # names in a summary; the points themselves are all kept
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """Values reported together. None stands for a number that JSON cannot hold: not a number, or infinite."""
 
     at: float  # unix seconds
@@ -26,7 +24,7 @@ class Point:
     values: Mapping[str, float | None]
 
     def named(self, rename: Callable[[str], str]) -> Point:
-        return replace(self, values={rename(name): value for name, value in self.values.items()})
+        return self._replace(values={rename(name): value for name, value in self.values.items()})
 
     def line(self) -> bytes:
         return json.dumps({"at": self.at, "step": self.step, "rank": self.rank, "values": self.values}).encode() + b"\n"
@@ -34,19 +32,16 @@ class Point:
 
 def printed(line: bytes, at: float, rank: int) -> Point | None:
     """The point in a line of output: a JSON object with at least one finite number. None for any other line."""
-    found = _object(line)
-    if not found:
-        return None
-    flat: dict[str, Any] = {}
-    for name, value in found.items():
-        inner = value.items() if isinstance(value, dict) else ()
-        flat |= {f"{name}/{key}": item for key, item in inner} or {name: value}
-    numbers = {_name(name): float(value) for name, value in flat.items() if _is_number(value)}
+    numbers = dict(_numbers(_object(line) or {}))
     if not any(map(math.isfinite, numbers.values())):
         return None
-    step_name = next((name for name in STEPS if math.isfinite(numbers.get(name, math.nan))), "")
-    step = _whole(numbers.pop(step_name)) if step_name else None
-    return Point(at, rank, step, {name: _finite(value) for name, value in numbers.items()}) if numbers else None
+    step = None
+    for name in STEPS:
+        if math.isfinite(numbers.get(name, math.nan)):
+            step = _whole(numbers.pop(name))
+            break
+    values = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+    return Point(at, rank, step, values) if values else None
 
 
 def logged(line: bytes) -> Point | None:
@@ -55,7 +50,7 @@ def logged(line: bytes) -> Point | None:
     at, rank, step, values = (found.get(name) for name in ("at", "rank", "step", "values"))
     if not isinstance(at, float) or not isinstance(rank, int) or not isinstance(values, dict):
         return None
-    numbers = {_name(name): _finite(float(value)) if _is_number(value) else None for name, value in values.items()}
+    numbers = {_name(name): float(value) if _is_number(value) else None for name, value in values.items()}
     return Point(at, rank, _whole(float(step)) if step is not None and _is_number(step) else None, numbers)
 
 
@@ -88,18 +83,18 @@ class Lines:
 
 class Summaries:
     def __init__(self) -> None:
-        self._known: dict[str, MetricSummary] = {}
+        self._known: dict[str, tuple[float, float, float, int, float | None]] = {}
 
     def add(self, point: Point) -> None:
         for name, value in point.values.items():
             if value is None or (name not in self._known and len(self._known) >= MOST_METRICS):
                 continue
-            was = self._known.get(name) or MetricSummary(value, value, value, 0)
-            least, most = min(was.least, value), max(was.most, value)
-            self._known[name] = MetricSummary(value, least, most, was.count + 1, point.step)
+            _, least, most, count, _ = self._known.get(name) or (value, value, value, 0, None)
+            self._known[name] = (value, min(least, value), max(most, value), count + 1, point.step)
 
     def now(self) -> dict[str, MetricSummary]:
-        return dict(self._known)
+        """May be asked by another thread than the one that adds."""
+        return {name: MetricSummary(*known) for name, known in self._known.copy().items()}
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -112,19 +107,25 @@ def _object(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def _numbers(found: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """The numbers in an object, and one level deeper with both names."""
+    for name, value in found.items():
+        if _is_number(value):
+            yield _name(name), float(value)
+        elif isinstance(value, dict):
+            yield from ((_name(f"{name}/{key}"), float(item)) for key, item in value.items() if _is_number(item))
+
+
 def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, float) or abs(value) < 1 << 1023  # a larger one has no float
+    """What JSON has as numbers, but for whole ones that no float can hold."""
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 1023)
 
 
 def _name(name: str) -> str:
     """A name that can be stored and shown, whatever the script made of it."""
+    if name.isascii() and len(name) <= LONGEST_NAME:
+        return name
     return name[:LONGEST_NAME].encode(errors="replace").decode()
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _whole(value: float) -> float | None:
