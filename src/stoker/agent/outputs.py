@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
 
+from stoker.agent.contents import Changing, Contents, Mark, mark_of
 from stoker.agent.pace import Patience, Trouble
 from stoker.agent.tree import walk
 from stoker.agent.worker import Worker
-from stoker.errors import Missing, StokerError
+from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
@@ -23,11 +23,8 @@ from stoker.stores import Store
 
 EVERY_S = 2.0
 QUIET_S = 1.0  # a file that changed within this time is left for a later look
-SMALL_BYTES = 4 << 20  # up to here a file is read once, into memory
 LEFT_OVER_S = 60.0  # how long contents that no file has any more are kept, for readers of an older manifest
 TOLD_MOST = 20  # events about files that cannot be read
-
-Mark = tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -40,10 +37,6 @@ class _File:
     entry: Entry | None = None
 
 
-class Changing(Exception):
-    """The file was written to while it was read."""
-
-
 class Mirror:
     """Brings the folder into the store, once per call of `sync`. For one thread."""
 
@@ -53,7 +46,9 @@ class Mirror:
         self._folder = folder
         self.tell: Callable[[str, str], None] = lambda _kind, _text: None
         self._files: dict[str, _File] = {}
-        self._contents = Contents(store, orders)
+        alone = orders.nodes == 1  # otherwise another node may have put the same there, and count on it
+        key = partial(layout.output, orders.run_id)
+        self._contents = Contents(store, key, alone=alone, first=alone and orders.attempt == 1)
         self._told: set[str] = set()
         self._manifest: list[Entry] | None = None
         self.totals = (0, 0)  # files, bytes
@@ -91,7 +86,7 @@ class Mirror:
 
     def _file(self, path: str, place: str, status: os.stat_result, known: _File | None, *, final: bool) -> Entry | None:
         """Its entry, after shipping it where it is new and quiet; until then the entry of its last quiet content."""
-        mark = _mark(status)
+        mark = mark_of(status)
         if known is None or known.mark != mark:
             known = _File(mark, time.monotonic(), *((known.shipped, known.entry) if known else ()))
         self._files[path] = known
@@ -102,7 +97,7 @@ class Mirror:
                 sha256 = self._contents.ship(place, known.mark)
             except Changing:
                 time.sleep(0.1 if final else 0)
-                known.mark, known.since = _mark(os.stat(place)), time.monotonic()  # noqa: PTH116  # as above
+                known.mark, known.since = mark_of(os.stat(place)), time.monotonic()  # noqa: PTH116  # as above
                 continue
             known.shipped = known.mark
             executable = bool(status.st_mode & stat.S_IXUSR)
@@ -132,77 +127,6 @@ class Mirror:
         self.tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
 
 
-class Contents:
-    """The contents of output files in the store, by their hash."""
-
-    def __init__(self, store: Store, orders: Orders) -> None:
-        self._store = store
-        self._run = orders.run_id
-        self._alone = orders.nodes == 1
-        self._first = orders.nodes == 1 and orders.attempt == 1  # nobody else can have put anything there
-        self._there: set[str] = set()
-        self._own: set[str] = set()  # put there by this agent
-        self._unused: dict[str, float] = {}
-
-    def ship(self, place: str, mark: Mark) -> str:
-        """Puts the file's content into the store where it is not there yet, and returns its hash."""
-        fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb", buffering=0) as file:
-            if mark[0] <= SMALL_BYTES:
-                data = file.read(SMALL_BYTES + 1)
-                _check(file, mark, len(data))
-                sha256 = hashlib.sha256(data).hexdigest()
-                if not self._has(sha256):
-                    self._put(sha256, data)
-                return sha256
-            reader = _Hashing(file)
-            while reader.read(1 << 20):
-                pass
-            _check(file, mark, reader.size)
-            sha256 = reader.hexdigest
-            if not self._has(sha256):
-                self._put_large(sha256, file, mark)
-            return sha256
-
-    def forget(self, used: set[str], after_s: float) -> None:
-        """Removes what this agent put there and no file has had for a while: the earlier contents of a file that is
-        written again and again. With several nodes another one may have counted on it, so it stays."""
-        if not self._alone:
-            return
-        now = time.monotonic()
-        self._unused = {sha256: self._unused.get(sha256, now) for sha256 in self._own - used}
-        for sha256 in [sha256 for sha256, since in self._unused.items() if now - since >= after_s]:
-            self._store.delete(layout.output(self._run, sha256))
-            self._own.discard(sha256)
-            self._there.discard(sha256)
-
-    def _has(self, sha256: str) -> bool:
-        if sha256 not in self._there and not self._first:
-            try:
-                self._store.get(layout.output(self._run, sha256), 0, 0)
-                self._there.add(sha256)
-            except Missing:
-                pass
-        return sha256 in self._there
-
-    def _put(self, sha256: str, data: bytes | BinaryIO) -> None:
-        self._store.put(layout.output(self._run, sha256), data)
-        self._there.add(sha256)
-        self._own.add(sha256)
-
-    def _put_large(self, sha256: str, file: BinaryIO, mark: Mark) -> None:
-        """Reads it a second time, and takes it back if that was not what the first time gave."""
-        file.seek(0)
-        again = _Hashing(file)
-        self._put(sha256, cast(BinaryIO, again))
-        if again.hexdigest != sha256:
-            self._store.delete(layout.output(self._run, sha256))
-            self._there.discard(sha256)
-            self._own.discard(sha256)
-            raise Changing
-        _check(file, mark, again.size)
-
-
 class OutputsShipper(Worker):
     """Keeps the mirror up to date. To be finished when nobody writes any more."""
 
@@ -230,32 +154,3 @@ class OutputsShipper(Worker):
             return False
         self._patience.worked()
         return True
-
-
-class _Hashing:
-    """A file that hashes what is read from it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash = hashlib.sha256()
-        self.size = 0
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._hash.update(data)
-        self.size += len(data)
-        return data
-
-    @property
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
-
-
-def _mark(status: os.stat_result) -> Mark:
-    """The same mark means the same content, for files that have been quiet for longer than a tick of the kernel."""
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-
-
-def _check(file: BinaryIO, mark: Mark, size: int) -> None:
-    if size != mark[0] or _mark(os.fstat(file.fileno())) != mark:
-        raise Changing

@@ -67,9 +67,10 @@ def submit_again(old: Run, settings: Settings, connection: Connection) -> Run:
     return _post(submission, connection)
 
 
-def register(snapshot: Snapshot, connection: Connection) -> list[str]:
-    """Tells the server of a snapshot, and returns the hashes of the files it lacks."""
-    missing: list[str] = connection.post("/v1/snapshots", wire.to_plain(snapshot))["missing"]
+def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True) -> list[str]:
+    """The hashes of what the server lacks. Without `keep` it is only asked, and the server remembers nothing."""
+    path = "/v1/snapshots" if keep else "/v1/snapshots?keep=false"
+    missing: list[str] = connection.post(path, wire.to_plain(snapshot))["missing"]
     return missing
 
 

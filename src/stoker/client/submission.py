@@ -67,7 +67,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
     """Looks, asks, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
     prepared = prepare(job, folder, settings)
     answer = connection.post("/v1/plan", {"job": job.plain()})
-    missing = set(register(prepared.tree.snapshot, connection))
+    missing = set(register(prepared.tree.snapshot, connection, keep=False))
     new = {entry.sha256: entry.size_bytes for entry in prepared.tree.snapshot.entries if entry.sha256 in missing}
     return Plan(
         job=job,

@@ -9,10 +9,12 @@ import logging
 import logging.handlers
 import os
 import secrets
+import signal
 import socket
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import uvicorn
@@ -51,7 +53,7 @@ def serve(settings: Settings) -> None:
     database, notices = _open_database(home)
     token = secrets.token_urlsafe(32)
     app = build(assemble(settings, token, database, notices))
-    server = uvicorn.Server(
+    server = _Server(
         uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, lifespan="on")
     )
     host, port = listener.getsockname()
@@ -60,6 +62,17 @@ def serve(settings: Settings) -> None:
     finally:
         _withdraw_address(home)
         os.close(alive)
+
+
+class _Server(uvicorn.Server):
+    """Ends in good order on a signal. uvicorn would raise it again afterwards, and nobody would tidy up."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        yield
 
 
 async def _run(
@@ -71,8 +84,23 @@ async def _run(
     if server.started:
         _tell_address(settings.home, url, token)
         log.info("listening on %s", url)
-        asyncio.get_running_loop().create_task(_end_when_idle(server, app, settings.idle_exit_s))
-    await serving
+        tasks = [
+            asyncio.create_task(_stay_findable(settings.home, url, token)),
+            asyncio.create_task(_end_when_idle(server, app, settings.idle_exit_s)),
+        ]
+        await serving
+        for task in tasks:
+            task.cancel()
+    else:
+        await serving
+
+
+async def _stay_findable(home: Home, url: str, token: str) -> None:
+    """A server whose address file was deleted could be found and stopped by nobody."""
+    while True:
+        await asyncio.sleep(2)
+        if not home.address.exists():
+            _tell_address(home, url, token)
 
 
 async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) -> None:
@@ -104,7 +132,8 @@ def _take_lock(home: Home) -> int:
 
 
 def _listen(port: int) -> socket.socket:
-    listener = socket.socket()
+    # Named as TCP, or asyncio would not switch Nagle's delay off: 40 ms for every answer.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind(("127.0.0.1", port))

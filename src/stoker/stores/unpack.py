@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from stoker.errors import Conflict, Corrupt, Missing
@@ -19,8 +20,9 @@ _AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
-def unpack(store: Store, snapshot: Snapshot, folder: Path) -> None:
+def unpack(store: Store, snapshot: Snapshot, folder: Path, content_key: Callable[[str], str] = layout.blob) -> None:
     """The folder is made, or empty: so nothing in it can lead a write elsewhere. Links come last for the same reason.
+    `content_key` says where the store keeps the content with a hash.
 
     Raises Corrupt or Missing, naming the path, where the store does not have a file's bytes. What was written until
     then is left for the caller to remove.
@@ -38,7 +40,7 @@ def unpack(store: Store, snapshot: Snapshot, folder: Path) -> None:
                 os.makedirs(f"{top}/{place}", exist_ok=True)  # noqa: PTH103  # a Path for each file would cost more
                 made.add(place)
             if entry.kind is EntryKind.FILE:
-                _write(store, entry, f"{top}/{entry.path}")
+                _write(store, entry, content_key(entry.sha256), f"{top}/{entry.path}")
         for entry in entries:
             if entry.kind is EntryKind.LINK:
                 os.symlink(entry.target, f"{top}/{entry.path}")  # noqa: PTH211  # the same
@@ -46,9 +48,9 @@ def unpack(store: Store, snapshot: Snapshot, folder: Path) -> None:
         raise disk_failed("unpack into", error.filename or top, error) from error
 
 
-def _write(store: Store, entry: Entry, path: str) -> None:
+def _write(store: Store, entry: Entry, key: str, path: str) -> None:
     try:
-        content = Verified(_open(store, entry), entry.sha256, entry.size_bytes)
+        content = Verified(_open(store, entry, key), entry.sha256, entry.size_bytes)
         with os.fdopen(os.open(path, _NEW, 0o777 if entry.executable else 0o666), "wb") as file:
             while piece := content.read(_AT_ONCE_BYTES):
                 file.write(piece)
@@ -58,6 +60,5 @@ def _write(store: Store, entry: Entry, path: str) -> None:
         raise Corrupt(f"the store has damaged the content of `{entry.path}`: {error.message}") from error
 
 
-def _open(store: Store, entry: Entry) -> Source:
-    key = layout.blob(entry.sha256)
+def _open(store: Store, entry: Entry, key: str) -> Source:
     return io.BytesIO(store.get(key)) if entry.size_bytes <= _AT_ONCE_BYTES else open_object(store, key)
