@@ -354,6 +354,12 @@ def test_a_difference_is_shown(desk: Shell) -> None:
     desk.ended(new_run(desk, "--name", "after", "--set", "env.SLEEP=0.1"))
     out = desk.stoker("diff", "before", "after").stdout
     assert re.search(r"env\.SLEEP +- +0\.1", out)
+    desk.write("train.py", "print('hello')")
+    try:
+        desk.ended(new_run(desk, "--name", "rewritten"))
+    finally:
+        desk.write("train.py", SCRIPT)
+    assert "+print('hello')" in desk.stoker("diff", "after", "rewritten").stdout.splitlines()
 
 
 def test_metrics_are_shown_and_drawn(desk: Shell) -> None:
@@ -376,6 +382,16 @@ def test_a_running_run_cannot_be_removed(desk: Shell) -> None:
     assert done.stderr.splitlines()[1] == f"hint: end it first: `stoker cancel {name}`"
     desk.stoker("cancel", name)
     assert desk.stoker("rm", name).stderr == f"removed {name}\n"
+
+
+def test_outputs_come_back_from_a_server_elsewhere_too(desk: Shell, tmp_path: Path) -> None:
+    server = json.loads((desk.home / "server.json").read_text())
+    named = {"STOKER_SERVER": server["url"], "STOKER_TOKEN": server["token"], "STOKER_HOME": str(tmp_path / "home")}
+    away = Shell(tmp_path / "home", tmp_path, desk.environ | named)
+    away.write("train.py", SCRIPT)
+    away.job("python train.py")
+    assert "outputs in outputs/far (1 file, 7 B)" in away.stoker("run", "--name", "far").stderr
+    assert (tmp_path / "outputs/far/model.txt").read_text() == "weights"
 
 
 def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_a_constant_series_is_a_level_line_with_one_label() -> None:
     assert set(lines[2][3:]) == {"⠒"}
 
 
+@pytest.mark.parametrize("height", range(3, 20))
+def test_labels_stand_beside_their_values(height: int) -> None:
+    level = plot([(step, 3.0) for step in range(5)], 40, height)
+    assert [line for line in level if line.startswith("3 ┤") and dots([line]) > 10]
+    middle = plot([(0, 0.0), (1, 1.0), (2, 1.0), (3, 2.0)], 40, height)
+    assert [line for line in middle if line.startswith("1 ┤") and dots([line]) > 10]
+
+
 def test_what_is_not_finite_is_left_out_and_counted() -> None:
     lines = plot([(0, 1.0), (1, math.nan), (2, math.inf), (3, 2.0)], 40, 5)
     assert lines[-1].strip() == "2 of 4 values are NaN or infinite"

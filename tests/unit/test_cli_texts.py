@@ -18,8 +18,11 @@ from stoker.cli.portrait import portrait
 from stoker.cli.ps import last_metric, row
 from stoker.cli.queueing import told
 from stoker.cli.run import header
+from stoker.cli.show import charts, so_far
 from stoker.client.comparison import Change, Difference, MetricPair
+from stoker.client.metrics import Metrics, Point
 from stoker.client.settings import from_environment
+from stoker.errors import NotFound
 from stoker.model.job import Job
 from stoker.model.report import MetricSummary, Outcome
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
@@ -110,6 +113,24 @@ def test_the_metric_that_matters_is_listed(make_run: MakeRun) -> None:
     assert last_metric(make_run(metrics=metrics)) == "loss 0.5"
     assert last_metric(make_run(metrics=metrics, job={"stop_when": "acc > 0.99"})) == "acc 0.93 @ 25"
     assert last_metric(make_run()) == ""
+
+
+def test_a_run_under_way_is_summed_up_so_far() -> None:
+    points = [Point(1, 0, NOW, step, {"loss": value}) for step, value in enumerate((3.0, 1.0, 2.0))]
+    assert so_far(Metrics(points)) == {"loss": MetricSummary(2.0, 1.0, 3.0, 3, 2)}
+    gone = Point(1, 0, NOW, 0, {"loss": None})  # type: ignore[dict-item]  # as NaN comes over the wire
+    assert so_far(Metrics([gone])) == {}
+    assert "1 of 4 values are NaN or infinite" in charts(Metrics([*points, gone]), "loss", 60)[-1]
+
+
+def test_charts_are_few_and_the_others_are_named() -> None:
+    metrics = Metrics([Point(1, rank, NOW, 1, dict.fromkeys("abcdef", float(rank))) for rank in range(2)])
+    lines = charts(metrics, "", 60)
+    assert lines[-1] == "also: e, f (draw one with --plot NAME)"
+    assert "0 ┤" in "\n".join(lines)
+    with pytest.raises(NotFound, match="the run has no metric `z`"):
+        charts(metrics, "z", 60)
+    assert charts(Metrics([]), "", 60) == ["", "no metrics to draw yet"]
 
 
 def test_a_row_shows_how_long_it_has_run(make_run: MakeRun) -> None:

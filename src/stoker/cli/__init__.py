@@ -20,7 +20,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "init": "Write a first job file for this folder.",
         "plan": "Show what `stoker run` would do, and do nothing.",
         "run": "Run a job and show its output.",
-        "rerun": "Run an earlier run once more, with the same code and software.",
+        "rerun": "Run an earlier run once more, with the same code and Python.",
     },
     "Watch": {
         "ps": "List runs: those under way first.",
@@ -87,12 +87,12 @@ def cli() -> None:
 
 def main(args: Sequence[str] | None = None) -> None:
     """The program. Ends the process with the command's exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # both are text streams here
-    given = list(sys.argv[1:] if args is None else args)
-    code = answer(given)
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.reconfigure(errors="replace")
+    code = answer(sys.argv[1:] if args is None else args)
     try:
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
     except BrokenPipeError:
         _drop_stdout()
     sys.exit(code)

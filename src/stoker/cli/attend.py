@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from stoker.cli.terminal import paint, say, show
 from stoker.cli.watch import Watch
 from stoker.client.client import Client
 from stoker.client.handle import Run
-from stoker.errors import Conflict
+from stoker.errors import Conflict, StokerError
+from stoker.model.run import Run as Facts
 
 SECOND_THOUGHT_S = 3.0
 
@@ -31,7 +33,7 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
         return 0
     watch = Watch(run, printer, partial(queueing.why, client))
     try:
-        facts = watch.until_end()
+        facts = _with_outputs(run, watch.until_end())
     except KeyboardInterrupt:
         return _step_back(run, watch)
     printer.event("ended", facts)
@@ -39,6 +41,16 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
     for line in (paint(first, STYLES[facts.state]), *more):
         printer.note(line)
     return ending.exit_code(facts)
+
+
+def _with_outputs(run: Run, facts: Facts) -> Facts:
+    """A server on this computer has brought the outputs to their folder; from one elsewhere they are fetched now."""
+    if facts.land_in or not facts.output_files:
+        return facts
+    try:
+        return replace(facts, landed=str(run.fetch()))
+    except StokerError as error:
+        return replace(facts, land_problem=error.message)
 
 
 def _step_back(run: Run, watch: Watch) -> int:

@@ -6,6 +6,7 @@ import click
 
 from stoker.cli import terminal
 from stoker.cli.command import Command, json_option, run_arguments
+from stoker.cli.states import ENDED
 from stoker.cli.terminal import say, show_json
 from stoker.client.client import Client
 from stoker.errors import Conflict
@@ -33,7 +34,7 @@ def command(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     runs = [client.run(name) for name in dict.fromkeys(names)]
     ended = [run for run in runs if run.state.ended]
     if ended:
-        raise Conflict(f"`{ended[0].name}` has {ended[0].state} already", hint=f"stoker show {ended[0].name}")
+        raise Conflict(f"`{ended[0].name}` {ENDED[ended[0].state]} already", hint=f"stoker show {ended[0].name}")
     question = f"cancel {', '.join(run.name for run in runs)}?"
     if not yes and not as_json and terminal.interactive() and not terminal.ask(question):
         return 1
@@ -42,7 +43,7 @@ def command(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     for run in runs:
         run.wait(_PATIENCE_S)
         if not as_json:
-            say(f"{run.name} {'was cancelled' if run.state == 'cancelled' else f'is {run.state}'}")
+            say(f"{run.name} {ENDED.get(run.state, f'is still {run.state}, and will end soon')}")
     if as_json:
         show_json({"runs": [run.facts for run in runs]})
     return 0

@@ -14,6 +14,7 @@ from stoker.cli.failure import INTERRUPTED
 from stoker.cli.feed import Source
 from stoker.cli.printer import JsonPrinter, Printer, TextPrinter
 from stoker.cli.queueing import why
+from stoker.cli.states import ENDED
 from stoker.cli.watch import Selection, Watch
 from stoker.client.client import Client
 from stoker.client.handle import Log, Run
@@ -100,7 +101,7 @@ def _follow(watch: Watch) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     watch.printer.event("ended", facts)
-    watch.printer.note(f"{facts.name} {facts.state}" + (f": {facts.reason}" if facts.reason else ""))
+    watch.printer.note(f"{facts.name} {ENDED[facts.state]}" + (f": {facts.reason}" if facts.reason else ""))
     return 0
 
 

@@ -29,6 +29,8 @@ from stoker.client.submission import Plan
 def command(file: str, sets: tuple[str, ...], on: str, name: str, as_json: bool) -> None:
     """Show what `stoker run` would do, and do nothing.
 
+    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
+
     Checks the job, looks through the code and the data, and asks the server where the run would go. Nothing is sent,
     started or spent.
     """

@@ -21,6 +21,10 @@ class Span:
         share = (value / 2 - self.low / 2) / length if length else 0.5
         return min(steps - 1, max(0, round(share * (steps - 1))))
 
+    def row(self, value: float, rows: int) -> int:
+        """The same from above, as rows of a terminal go."""
+        return rows - 1 - self.place(value, rows)
+
     @property
     def middle(self) -> float:
         return self.low / 2 + self.high / 2
@@ -36,15 +40,14 @@ def plot(series: Iterable[tuple[float | None, float]], width: int, height: int, 
         return [f"nothing to draw: {'no values' if not points else f'all {len(points):,} values are NaN or infinite'}"]
     x = Span(finite[0][0], finite[-1][0])
     y = Span(min(value for _, value in finite), max(value for _, value in finite))
-    marks = labels((y.high, y.middle, y.low) if y.high > y.low else (y.high,))
+    values = (y.high, y.middle, y.low) if y.high > y.low else (y.high,)
+    marks = labels(values)
     margin = max(map(len, marks))
-    across = max(8, width - margin - 2)
-    rows = _draw(finite, x, y, across, max(3, height))
-    named = dict(zip((0, len(rows) // 2, len(rows) - 1), marks, strict=True)) if len(marks) == 3 else {}
-    named = named or {len(rows) // 2: marks[0]}
-    lines = [
-        f"{named.get(at, ''):>{margin}} {'┤' if at in named else '│'}{row}".rstrip() for at, row in enumerate(rows)
-    ]
+    across, down = max(8, width - margin - 2), max(3, height)
+    named = {y.row(value, 4 * down) // 4: mark for value, mark in zip(values, marks, strict=True)}
+    rows = _draw(finite, x, y, across, down)
+    edges = [f"{named.get(at, ''):>{margin}} {'┤' if at in named else '│'}" for at in range(down)]
+    lines = [f"{edge}{row}".rstrip() for edge, row in zip(edges, rows, strict=True)]
     lines.append(" " * (margin + 1) + "└" + "─" * across)
     lines.append(" " * (margin + 2) + _below(x, axis if stepped else "points", across))
     dropped = len(points) - len(finite)
@@ -91,7 +94,7 @@ def _strokes(
     """For each column with points: the column, then the rows of its first, topmost, lowest and last point."""
     strokes: list[tuple[int, int, int, int, int]] = []
     for step, value in points:
-        column, row = x.place(step, columns), rows - 1 - y.place(value, rows)
+        column, row = x.place(step, columns), y.row(value, rows)
         if strokes and strokes[-1][0] == column:
             _, first, least, most, _ = strokes[-1]
             strokes[-1] = (column, first, min(least, row), max(most, row), row)

@@ -45,7 +45,8 @@ def _title(run: Run, now: datetime, paint: Paint) -> str:
         parts.append(f"exit code {run.exit_code}" + (f" ({signal})" if signal else ""))
     if run.started_at:
         took = words.duration(((run.ended_at or now) - run.started_at).total_seconds())
-        parts.append(f"{'after' if run.ended_at else 'for'} {took}")
+        during = "for" if run.ended_at is None else "in" if run.state is RunState.SUCCEEDED else "after"
+        parts.append(f"{during} {took}")
     return f"{paint(run.name, 'strong')} {' '.join(parts)}" + (f": {one_line(run.reason)}" if run.reason else "")
 
 

@@ -38,7 +38,7 @@ _COLUMNS = (
     ],
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Every run there is.")
-@click.option("-n", "limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most.")
+@click.option("-n", "limit", type=click.IntRange(1), default=20, metavar="N", help="How many at most.  [default: 20]")
 @click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", type=click.Choice(_STATES), metavar="STATE", help="Only these.")
 @json_option()

@@ -20,10 +20,10 @@ from stoker.client.client import Client
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the new run's name, and return at once.")
 @json_option()
 def command(name: str, detach: bool, as_json: bool) -> int:
-    """Run an earlier run once more, with the same code and software.
+    """Run an earlier run once more, with the same code and Python.
 
-    The code, job, data and packages are those of the earlier run, whatever has changed since. Secrets are taken from
-    your environment anew. Without RUN: the newest.
+    The code, the job, the data and the Python are those of the earlier run, whatever has changed in your folder since.
+    Secrets are taken from your environment anew. Without RUN: the newest.
     """
     client = Client.connect()
     run = client.rerun(client.run(name).name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import click
@@ -31,14 +32,16 @@ _PATIENCE_S = 1.0
 def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, as_json: bool) -> int:
     """Run a job and show its output.
 
+    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
+
     What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
     cancelled run, 125 for trouble of Stoker's own). Ctrl-C stops the watching, not the run.
     """
     source = jobsource.read(file, sets, on)
-    upload = Upload()
-    client = Client.connect()
+    upload = Upload(quiet=as_json)
     try:
-        with jobsource.located(source):
+        with jobsource.located(source), upload:
+            client = Client.connect()
             run = client.submit(source.job, source.folder, name=name, progress=upload.progress)
     except KeyboardInterrupt:
         say("interrupted while submitting; `stoker ps` shows whether there is a run")
@@ -54,15 +57,26 @@ def header(run: Facts, sent_bytes: int) -> str:
 
 
 class Upload:
-    """Says how far the sending of code is, where that takes longer than a moment and somebody looks."""
+    """Says what is going on while a run is submitted, where that takes longer than a moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool) -> None:
         self.sent_bytes = 0
-        self._next = time.monotonic() + _PATIENCE_S
+        self._quiet = quiet
+        self._next = 0.0
+        self._slow = threading.Timer(_PATIENCE_S, say, ("submitting …",))
+        self._slow.daemon = True
+
+    def __enter__(self) -> None:
+        if not self._quiet:
+            self._slow.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._slow.cancel()
 
     def progress(self, sent_bytes: int, all_bytes: int) -> None:
         self.sent_bytes = sent_bytes
         now = time.monotonic()
-        if now > self._next and interactive():
+        self._next = self._next or now + _PATIENCE_S
+        if now > self._next and interactive() and not self._quiet:
             self._next = now + _PATIENCE_S
-            say(f"sending code: {words.size(sent_bytes)} of {words.size(all_bytes)}")
+            say(f"sent {words.size(sent_bytes)} of {words.size(all_bytes)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from stoker.client.handle import Run
 from stoker.client.metrics import Metrics
 from stoker.errors import NotFound
 from stoker.model.fields import nearest
+from stoker.model.report import MetricSummary
 from stoker.model.snapshot import Entry
 from stoker.model.wire import from_plain
 
@@ -47,15 +49,16 @@ def command(name: str, metric: str | None, as_json: bool) -> None:
     client = Client.connect()
     run, metric = _meant(client, name, metric)
     events, outputs = run.events(), output_entries(client, run)
-    metrics = run.metrics() if metric is not None else None
+    metrics = run.metrics() if metric is not None or not run.state.ended else None
+    facts = run.facts if run.facts.metrics or not metrics else replace(run.facts, metrics=so_far(metrics))
     if as_json:
-        points = {"points": list(metrics)} if metrics is not None else {}
-        show_json({"run": run.facts, "events": events, "outputs": outputs, **points})
+        points = {"points": list(metrics)} if metrics is not None and metric is not None else {}
+        show_json({"run": facts, "events": events, "outputs": outputs, **points})
         return
-    for line in portrait(run.facts, events, outputs, Path.cwd(), datetime.now(UTC), terminal.width(), paint_data):
+    for line in portrait(facts, events, outputs, Path.cwd(), datetime.now(UTC), terminal.width(), paint_data):
         show(line)
-    if metrics is not None:
-        for line in charts(metrics, metric or "", min(terminal.width(), _PLOT_WIDTH)):
+    if metrics is not None and metric is not None:
+        for line in charts(metrics, metric, min(terminal.width(), _PLOT_WIDTH)):
             show(line)
     if run.facts.hint:
         say(f"hint: {run.facts.hint}")
@@ -76,6 +79,17 @@ def output_entries(client: Client, run: Run) -> list[Entry]:
     """The files, as far as the run has saved them."""
     told = client.connection.get(f"/v1/runs/{run.name}/outputs")
     return [from_plain(Entry, entry) for entry in told["entries"]]
+
+
+def so_far(metrics: Metrics) -> dict[str, MetricSummary]:
+    """The summary a run under way will have if it ends now."""
+    found: dict[str, MetricSummary] = {}
+    for name in metrics.names:
+        points = [(step, value) for step, value in metrics.series(name) if value is not None]
+        values = [value for _, value in points]
+        if values:
+            found[name] = MetricSummary(values[-1], min(values), max(values), len(values), points[-1][0])
+    return found
 
 
 def charts(metrics: Metrics, name: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""How states look: the style of each."""
+"""How states look and read."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ STYLES: dict[RunState, str] = {
     RunState.FAILED: "error",
     RunState.CANCELLED: "warn",
 }
+ENDED: dict[RunState, str] = {
+    RunState.SUCCEEDED: "has succeeded",
+    RunState.FAILED: "has failed",
+    RunState.CANCELLED: "was cancelled",
+}
 ATTEMPT_STYLES: dict[AttemptState, str] = {
     AttemptState.ASKED: "faint",
     AttemptState.RUNNING: "busy",
     AttemptState.ENDED: "",
     AttemptState.LOST: "warn",
+    AttemptState.EVICTED: "warn",
 }

@@ -44,6 +44,8 @@ def show_json(value: Any) -> None:
 
 def write(data: bytes) -> None:
     """Bytes to stdout, all of them, at once."""
+    if not sys.stdout:  # closed before we started
+        return
     try:
         target = sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):  # a stand-in without a descriptor
@@ -68,14 +70,14 @@ def paint_data(text: str, style: str) -> str:
     return click.style(text, **STYLES[style]) if style and colourful(sys.stdout) else text
 
 
-def colourful(stream: TextIO) -> bool:
+def colourful(stream: TextIO | None) -> bool:
     return is_terminal(stream) and _colours_wanted()
 
 
-def is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     try:
-        return stream.isatty()
-    except ValueError:  # closed
+        return bool(stream and stream.isatty())
+    except ValueError:  # closed meanwhile
         return False
 
 
