@@ -14,12 +14,15 @@ from stoker.agent import gpus, meeting, memory
 from stoker.agent.endings import Broken, Ending, by_itself, exit_code, spell
 from stoker.agent.goal import Goal
 from stoker.agent.interpreter import interpreter
+from stoker.agent.keeping import Checkpoints, Keeper
 from stoker.agent.launch import Place, commands
 from stoker.agent.machine import Machine
 from stoker.agent.masking import Masking
+from stoker.agent.noticing import Noticing
 from stoker.agent.pace import Trouble
 from stoker.agent.ranks import Ranks
 from stoker.agent.reporting import Reporter
+from stoker.agent.restoring import put_back
 from stoker.agent.shipping import Shipping
 from stoker.agent.stopping import Stopped, Stopping, WishWatch
 from stoker.errors import StokerError
@@ -52,8 +55,11 @@ class Attempt:
         self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
         self.stopping = Stopping()
         self.reporter = Reporter(store, orders, self.masking, self.trouble)
-        self.wishes = WishWatch(store, orders, self.stopping)
         self.shipping = Shipping(store, orders, self.folder, self.masking, self.trouble)
+        self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress)
+        self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
+        self.noticing = Noticing(self.folder.notice, self.folder.notice_saved, self.keeper, self.reporter.tell)
+        self.wishes = WishWatch(store, orders, self.stopping, self.noticing.see)
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.out_of_memory = False
@@ -78,6 +84,7 @@ class Attempt:
         job = self.orders.job
         for name in (job.outputs, *job.checkpoints):
             (self.folder.work / name).mkdir(parents=True, exist_ok=True)
+        self.checkpoints.begin_from(put_back(self.store, self.orders, self.folder, self.reporter.tell))
         self.stopping.check()
 
     def prepare(self) -> Place:
@@ -102,11 +109,13 @@ class Attempt:
         started = time.monotonic()
         self.shipping.metrics.seen = self.goal.see
         self.shipping.start([command.rank for command in to_start], self.reporter.tell)
+        self.keeper.start()
         self.reporter.live = self.shipping.figures
         self.reporter.say(phase=Phase.RUNNING, started_at=_now())
 
         def each_time() -> None:
             self.goal.act(self.ranks, self.stopping)
+            self.noticing.act(self.ranks)
             if job.time_limit and time.monotonic() - started >= job.time_limit:
                 limit = spell(job.time_limit)
                 self.stopping.ask(Outcome.TIMED_OUT, f"the script was stopped after its time limit of {limit}")
@@ -119,6 +128,7 @@ class Attempt:
         if left and not self.ranks.asked_to_end:
             what = "1 process" if left == 1 else f"{left} processes"
             self.reporter.tell("left-behind", f"the script left {what} behind, which had to be ended")
+        self.keeper.trusted = not self.ranks.killed
         self.shipping.end()
 
     def judge(self) -> Ending:
@@ -129,6 +139,10 @@ class Attempt:
             return by_itself(ends, failed, self._tail(failed), out_of_memory=self.out_of_memory)
         if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):
             return Ending(Outcome.TARGET_REACHED, 0, str(self.goal))
+        if self.noticing.told and self.stopping.outcome is None:
+            return Ending(
+                Outcome.EVICTED, exit_code(ends[min(ends)]), "the script ended because of a notice of eviction"
+            )
         if self.stopping.outcome and self.ranks.asked_to_end:
             return Ending(self.stopping.outcome, exit_code(ends[min(ends)]), self.stopping.message)
         return Ending(Outcome.SUCCEEDED, 0)
@@ -138,6 +152,7 @@ class Attempt:
         self.wishes.finish()
         try:
             self.ranks.sweep()
+            self.keeper.finish()
             self.shipping.finish()
         except Exception as error:
             ending = _broken(error)
@@ -151,6 +166,9 @@ class Attempt:
             return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said}
 
         self.reporter.finish(last_words)
+
+    def _fenced_off(self) -> None:
+        self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may commit nothing more")
 
     def _processes(self) -> int:
         wanted = self.orders.job.processes

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,19 +29,20 @@ from stoker.model.wire import dump
 from stoker.stores import Store
 
 EVERY_S = 0.25
-QUIET_S = 0.5  # a file that nobody has open and that has not changed for this long is finished
+QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
+STARVED_S = 5.0  # folders that are never quiet are committed at a moment when nobody has a file open
 
 Facts = Callable[[], tuple[float | None, Mapping[str, float]]]  # the last step and values the script reported
 
 
-@dataclass(slots=True)
-class _File:
-    """What is known of one file. `entry` speaks of its last finished content, which may be an older one."""
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One thing below a checkpoint folder at one look. Links and empty folders have no mark."""
 
-    mark: Mark
-    since: float
-    shipped: Mark | None = None
-    entry: Entry | None = None
+    path: str
+    place: str
+    mark: Mark | None
+    entry: Entry  # without its hash, for a file
 
 
 class Checkpoints:
@@ -50,7 +53,10 @@ class Checkpoints:
         self._orders = orders
         self._work = work
         self._facts = facts
-        self._files: dict[str, _File] = {}
+        self._seen: dict[str, Mark | None] = {}
+        self._changed_at = 0.0
+        self._pending_since = 0.0  # when the first change that is not committed yet was seen; 0: there is none
+        self._shipped: dict[str, tuple[Mark, Entry]] = {}  # by path: the last finished content
         self._sets: list[CheckpointSet] = []  # this attempt's own, as far as they are kept
         self._number = 0
         self._committed: tuple[Entry, ...] = ()
@@ -62,20 +68,27 @@ class Checkpoints:
         if restored is None:
             return
         self._committed = tuple(sorted(restored.entries, key=lambda entry: entry.path))
-        for entry in restored.entries:
-            if entry.kind is EntryKind.FILE:
-                mark = mark_of((self._work / entry.path).stat())
-                self._files[entry.path] = _File(mark, 0.0, mark, entry)
+        known = {entry.path: entry for entry in restored.entries}
+        self._shipped = {one.path: (one.mark, known[one.path]) for one in self._look() if one.mark}
 
-    def commit(self, *, trusted: bool = False) -> CheckpointSet | None:
+    def commit(self, *, trusted: bool = False, hurry: bool = False) -> CheckpointSet | None:
         """The set just committed; None where nothing new is finished. `trusted` means that whoever wrote the files has
-        ended by itself, so that all of them are finished.
+        ended by itself, so that all of them are finished; `hurry` that there is no time to wait for quiet.
 
         Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
         """
-        entries = self._finished(trusted=trusted)
-        if entries == self._committed or not entries:
+        found = self._look()
+        starved = self._note_changes(found)
+        if not (trusted or hurry or starved or time.monotonic() - self._changed_at >= QUIET_S):
             return None
+        busy = set() if trusted else being_written(one.pid for one in belonging_to(self._orders.key, os.getpid()))
+        entries = tuple(entry for one in found if (entry := self._entry(one, one.place in busy)))
+        settled = trusted or hurry or starved or self._marks(self._look()) == self._seen
+        if not settled or not entries or entries == self._committed:
+            return None
+        return self._commit(entries)
+
+    def _commit(self, entries: tuple[Entry, ...]) -> CheckpointSet:
         if fenced(self._orders.attempt, read_fences(self._store, self._orders.run_id)):
             raise AlreadyThere("a later attempt has taken over")
         step, metrics = self._facts()
@@ -84,57 +97,44 @@ class Checkpoints:
         self._store.put(key, dump(made), only_new=True)
         self._number += 1
         self._committed = entries
+        self._pending_since = 0.0
         self._retain(made)
         return made
 
-    def _finished(self, *, trusted: bool) -> tuple[Entry, ...]:
-        """Every finished file; of one that is being written again, its last finished content."""
-        files, self._files = self._files, {}
-        busy = set() if trusted else being_written(one.pid for one in belonging_to(self._orders.key, os.getpid()))
-        entries: list[Entry] = []
+    def _note_changes(self, found: list[_Found]) -> bool:
+        """True where changes have waited for quiet for too long."""
+        marks, now = self._marks(found), time.monotonic()
+        if marks != self._seen:
+            self._seen, self._changed_at = marks, now
+            self._pending_since = self._pending_since or now
+        return bool(self._pending_since) and now - self._pending_since >= STARVED_S
+
+    def _look(self) -> list[_Found]:
+        found: list[_Found] = []
         for top in self._orders.job.checkpoints:
-            for name, found in walk(str(self._work / top), lambda _path, _error: None):
-                path = f"{top}/{name}"
-                entry = self._entry(
-                    path, found, files.get(path), trusted or str(self._work / path) not in busy, trusted
-                )
-                if entry:
-                    entries.append(entry)
-        return tuple(sorted(entries, key=lambda entry: entry.path))
+            for name, thing in walk(str(self._work / top), lambda _path, _error: None):
+                with suppress(OSError, UnicodeEncodeError):
+                    if seen := _see(f"{top}/{name}", str(self._work / top / name), thing):
+                        found.append(seen)
+        return sorted(found, key=lambda one: one.path)
 
-    def _entry(
-        self, path: str, found: os.DirEntry[str] | None, known: _File | None, closed: bool, trusted: bool
-    ) -> Entry | None:
-        try:
-            path.encode()
-            if found is None:
-                return Entry(path, EntryKind.FOLDER)
-            status = found.stat(follow_symlinks=False)
-            if stat.S_ISLNK(status.st_mode):
-                return Entry(path, EntryKind.LINK, target=os.readlink(found.path))  # noqa: PTH115  # text, not a Path
-            if stat.S_ISREG(status.st_mode):
-                return self._file(path, found.path, status, known, closed, trusted)
-        except (OSError, UnicodeEncodeError):
-            pass
-        return None
+    def _marks(self, found: list[_Found]) -> dict[str, Mark | None]:
+        return {one.path: one.mark for one in found}
 
-    def _file(
-        self, path: str, place: str, status: os.stat_result, known: _File | None, closed: bool, trusted: bool
-    ) -> Entry | None:
-        mark, now = mark_of(status), time.monotonic()
-        if known is None or known.mark != mark:
-            known = _File(mark, now, *((known.shipped, known.entry) if known else ()))
-        self._files[path] = known
-        if known.shipped == mark or not closed or not (trusted or now - known.since >= QUIET_S):
-            return known.entry
+    def _entry(self, one: _Found, busy: bool) -> Entry | None:
+        """Of a file that is being written, its last finished content; None where it never had one."""
+        if one.mark is None:
+            return one.entry
+        mark, last = self._shipped.get(one.path, (None, None))
+        if mark == one.mark or busy:
+            return last
         try:
-            sha256 = self._contents.ship(place, mark)
-        except Changing:
-            return known.entry
-        known.shipped = mark
-        executable = bool(status.st_mode & stat.S_IXUSR)
-        known.entry = Entry(path, sha256=sha256, size_bytes=mark[0], executable=executable)
-        return known.entry
+            sha256 = self._contents.ship(one.place, one.mark)
+        except (Changing, FileNotFoundError):
+            return last
+        entry = replace(one.entry, sha256=sha256, size_bytes=one.mark[0])
+        self._shipped[one.path] = one.mark, entry
+        return entry
 
     def _retain(self, newest: CheckpointSet) -> None:
         """Lets go of sets of this attempt that retention does not ask for, and of contents only they had."""
@@ -150,27 +150,55 @@ class Checkpoints:
 class Keeper(Worker):
     """Commits as files become finished, at once where somebody is in a hurry. Training never waits for it."""
 
-    def __init__(self, checkpoints: Checkpoints, trouble: Trouble, fenced_off: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        trouble: Trouble,
+        tell: Callable[[str, str], None],
+        fenced_off: Callable[[], None],
+    ) -> None:
         super().__init__("checkpoints")
         self._checkpoints = checkpoints
+        self._tell = tell
+        self._wake = threading.Event()
+        self._hurried_at = 0.0
         self._patience = Patience("checkpoints", trouble)
         self._fenced_off = fenced_off
         self.trusted = False  # whoever wrote has ended by itself
         self.last: CheckpointSet | None = None
         self.last_took_s = 0.0
 
+    def hurry(self) -> None:
+        """Commits what is finished as soon as it can, and says how long that took."""
+        self._hurried_at = time.monotonic()
+        self._wake.set()
+
+    def finish(self) -> None:
+        self.ending.set()
+        self._wake.set()
+        super().finish()
+
     def work(self) -> None:
-        while not self.ending.wait(EVERY_S):
-            self._commit(trusted=False)
+        while not self.ending.is_set():
+            self._wake.wait(EVERY_S)
+            self._wake.clear()
+            self._commit(trusted=False, hurry=bool(self._hurried_at))
+            self._report_hurry()
         while not self._commit(trusted=self.trusted):
             time.sleep(0.05)
 
-    def _commit(self, *, trusted: bool) -> bool:
+    def _report_hurry(self) -> None:
+        if self._hurried_at:
+            seconds, self._hurried_at = time.monotonic() - self._hurried_at, 0.0
+            newest = f"checkpoint {self.last.number} is safe" if self.last else "there is no finished file yet"
+            self._tell("notice-committed", f"the last commit took {seconds:.2f} s: {newest}")
+
+    def _commit(self, *, trusted: bool, hurry: bool = False) -> bool:
         if not self._patience.due:
             return False
         start = time.monotonic()
         try:
-            made = self._checkpoints.commit(trusted=trusted)
+            made = self._checkpoints.commit(trusted=trusted, hurry=hurry)
         except AlreadyThere:
             self._fenced_off()
             return True
@@ -181,3 +209,17 @@ class Keeper(Worker):
         if made:
             self.last, self.last_took_s = made, time.monotonic() - start
         return True
+
+
+def _see(path: str, place: str, thing: os.DirEntry[str] | None) -> _Found | None:
+    path.encode()
+    if thing is None:
+        return _Found(path, place, None, Entry(path, EntryKind.FOLDER))
+    status = thing.stat(follow_symlinks=False)
+    if stat.S_ISLNK(status.st_mode):
+        target = os.readlink(place)  # noqa: PTH115  # text, not a Path
+        return _Found(path, place, None, Entry(path, EntryKind.LINK, target=target))
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    return _Found(path, place, mark_of(status), Entry(path, executable=executable))

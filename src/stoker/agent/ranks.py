@@ -42,6 +42,11 @@ class Ranks:
     def asked_to_end(self) -> bool:
         return bool(self._asked_at) or self._told
 
+    @property
+    def killed(self) -> bool:
+        """Some rank did not end by itself: what it was writing may be half written."""
+        return any(end.signal is not None for end in self.ends.values())
+
     def start(self, commands: Sequence[RankCommand]) -> None:
         self._adopting = processes.adopt_orphans()
         os.chdir(self._folder.work)  # where children start

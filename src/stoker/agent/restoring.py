@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.nodefolder import remove_tree
+from stoker.agent.nodefolder import NodeFolder, remove_tree
 from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, Fence, Position, fenced, visible
@@ -21,7 +21,7 @@ from stoker.stores.unpack import unpack
 Tell = Callable[[str, str], None]
 
 
-def put_back(store: Store, orders: Orders, work: Path, tell: Tell) -> CheckpointSet | None:
+def put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """The set that the script goes on from; None: it begins from nothing. Every file of it has been verified.
 
     Raises Conflict where a later attempt has taken over already.
@@ -32,7 +32,7 @@ def put_back(store: Store, orders: Orders, work: Path, tell: Tell) -> Checkpoint
         raise Conflict(f"attempt {orders.attempt} is over: a later one has taken its place")
     known = [layout.checkpoint_position(one.key) for one in store.list(layout.checkpoint_sets(run_id))]
     for position in visible(known, fences):
-        found = _try(store, orders, position, work, tell)
+        found = _try(store, orders, position, folder, tell)
         if found:
             store.put(layout.fence(run_id, orders.attempt), dump(Fence(orders.attempt, *position)))
             return found
@@ -44,9 +44,9 @@ def read_fences(store: Store, run_id: str) -> list[Fence]:
     return [load(Fence, store.get(one.key)) for one in store.list(layout.fences(run_id))]
 
 
-def _try(store: Store, orders: Orders, position: Position, work: Path, tell: Tell) -> CheckpointSet | None:
+def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """None where the set is not whole; it is put into quarantine then, so that nobody trusts it again."""
-    aside = work.with_name("restoring")
+    aside = folder.restoring
     start = time.monotonic()
     try:
         found = load(CheckpointSet, store.get(layout.checkpoint_set(orders.run_id, *position)))
@@ -59,7 +59,7 @@ def _try(store: Store, orders: Orders, position: Position, work: Path, tell: Tel
             "quarantined", f"checkpoint {_named(position)} is damaged and was put aside: {error}; trying an earlier one"
         )
         return None
-    _move(aside, work)
+    _move(aside, folder.work)
     seconds = time.monotonic() - start
     size = sum(entry.size_bytes for entry in found.entries)
     at = f" (step {found.step:g})" if found.step is not None else ""

@@ -53,6 +53,12 @@ class Shipping:
         for worker in self._workers:
             worker.finish()
 
+    def progress(self) -> tuple[float | None, dict[str, float]]:
+        """The last step reported so far, and the last value of every metric."""
+        seen = self.metrics.summaries.now()
+        steps = [one.step for one in seen.values() if one.step is not None]
+        return max(steps, default=None), {name: one.last for name, one in seen.items()}
+
     def figures(self) -> dict[str, Any]:
         """What a report says about it."""
         files, size_bytes = self._mirror.totals

@@ -31,6 +31,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Act": {
         "fetch": "Bring the outputs of a run here.",
         "cancel": "End runs early.",
+        "evict": "Take a run's machine away, to see what it does.",
         "rm": "Remove ended runs and what is stored of them.",
     },
     "Set up": {

@@ -112,7 +112,7 @@ class Watch:
         job = self.facts.job
         if isinstance(job.processes, int):
             return tuple(range(job.nodes * job.processes))
-        if attempt.started_at or attempt.state in (AttemptState.ENDED, AttemptState.LOST):
+        if attempt.started_at or attempt.state not in (AttemptState.ASKED, AttemptState.RUNNING):
             return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
         return None
 

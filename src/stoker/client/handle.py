@@ -150,6 +150,12 @@ class Run:
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/cancel"))
         return self
 
+    def evict(self, notice_s: float = 30.0, *, withdraw: bool = False) -> Run:
+        """A drill: its machine is taken away after the notice, and the run goes on from its last checkpoint."""
+        asked = {"notice_s": notice_s, "withdraw": withdraw}
+        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/evict", asked))
+        return self
+
     def fetch(self, into: Path | str | None = None) -> Path:
         """Brings the outputs to `into/<run>` and returns that folder; None is `./outputs`.
 
@@ -214,7 +220,7 @@ class Run:
     def _over(self, number: int) -> bool:
         self.refresh()
         found = [attempt for attempt in self.facts.attempts if attempt.number == number]
-        return self.state.ended if not found else found[0].state in (model.AttemptState.ENDED, model.AttemptState.LOST)
+        return self.state.ended if not found else found[0].state not in (model.AttemptState.ASKED, model.AttemptState.RUNNING)
 
     def _has_later(self, number: int) -> bool:
         """Waits until there is a later attempt, or will be none."""
