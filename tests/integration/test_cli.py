@@ -119,9 +119,9 @@ def new_run(desk: Shell, *args: str) -> str:
 def test_a_run_prints_what_the_script_prints_and_brings_its_outputs_back(desk: Shell) -> None:
     done = desk.stoker("run", "--name", "first")
     assert done.stdout.startswith("hello from first\n")
-    header, ending, hint = done.stderr.splitlines()
+    header, ending, hint = (line for line in done.stderr.splitlines() if not line.endswith("…"))
     assert re.fullmatch(r"first on local, code [0-9a-f]{8} \(.*\)", header)
-    assert re.fullmatch(r"first succeeded in \d\.\d s; outputs in outputs/first \(1 file, 7 B\)", ending)
+    assert re.fullmatch(r"first succeeded in .*; outputs in outputs/first \(1 file, 7 B\)", ending)
     assert hint == "next: stoker show first"
     assert (desk.folder / "outputs/first/model.txt").read_text() == "weights"
 
@@ -307,8 +307,8 @@ def test_a_run_that_waits_says_why(desk: Shell) -> None:
     names = [new_run(desk, "--set", "env.SLEEP=30") for _ in range(4)]
     process = desk.start("run")
     assert process.stderr is not None
-    process.stderr.readline()
-    assert process.stderr.readline() == "waiting: 4 of 4 slots are busy, 0 ahead\n"
+    said = iter(process.stderr.readline, "")
+    assert next(line for line in said if "waiting" in line) == "waiting: 4 of 4 slots are busy, 0 ahead\n"
     desk.stoker("cancel", *names)
     assert process.wait(PATIENCE_S) == 0
     process.communicate()
