@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from stoker.model.report import Outcome, RankEnd
 
-_MISSING_COMMAND = re.compile(rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$", re.M)
+_MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # what shells say
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def by_itself(ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_m
     if end.signal:
         message = f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}"
         return Ending(Outcome.FAILED, code, message)
-    if code == 127 and (missing := _MISSING_COMMAND.findall(tail)):
+    if code == 127 and (missing := re.findall(_MISSING_COMMAND, tail, re.MULTILINE)):
         name = missing[-1].decode(errors="replace")
         hint = f"check the spelling of `{name}` in `run`, or install it"
         return Ending(Outcome.FAILED, code, f"`{name}` was not found", hint)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from stoker.agent.processes import MARK
 from stoker.model.job import Launcher, substitute
 from stoker.model.orders import Orders
 
-_INHERITED = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|TMPDIR|TERM|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
-    r"|.*_(proxy|PROXY)|PIP_.*|UV_.*|CUDA_.*|NVIDIA_.*|LD_LIBRARY_PATH|DYLD_.*|OMP_.*|MKL_.*|XDG_.*"
-)
+# What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
+_INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
+_BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "DYLD_", "OMP_", "MKL_", "XDG_")
+_ENDINGS = ("_proxy", "_PROXY")
 _SHELL = "/bin/sh"
 
 
@@ -82,22 +81,28 @@ def command_line(orders: Orders, folder: NodeFolder) -> str:
         **{f"data.{name}": path for name, path in orders.data.items()},
     }
     line = substitute(orders.job.run, {name: shlex.quote(str(value)) for name, value in values.items()})
-    simple = _SIMPLE.fullmatch(line.strip())
-    return f"exec {line.strip()}" if simple and not _SHELL_WORDS.fullmatch(simple[1]) else line
+    word = line.split(maxsplit=1)[0]
+    single = not set(line.strip()) & _OPERATORS and not set(word) & _NOT_IN_NAMES and f" {word} " not in _SHELL_WORDS
+    return f"exec {line.strip()}" if single else line
 
 
 # A single command takes the place of its shell: so signals and exit codes are its own. Any other line is left as it is.
-_SIMPLE = re.compile(r"([\w./+-]+)(?:[ \t][^;&|<>()`\n]*)?")
-_SHELL_WORDS = re.compile(
-    r"[.!]|alias|bg|break|case|cd|command|continue|do|done|echo|elif|else|esac|eval|exec|exit|export|false|fg|fi|for"
-    r"|function|getopts|hash|if|in|jobs|kill|let|local|printf|pwd|read|readonly|return|select|set|shift|source|test|then"
-    r"|times?|trap|true|type|typeset|ulimit|umask|unalias|unset|until|wait|while"
+_OPERATORS = frozenset(";&|<>()`\n")
+_NOT_IN_NAMES = frozenset("=!{}$'\"\\*?[]~#%^")
+_SHELL_WORDS = (
+    " . alias bg break case cd command continue do done echo elif else esac eval exec exit export false fg fi for"
+    " function getopts hash if in jobs kill let local printf pwd read readonly return select set shift source test"
+    " then time times trap true type typeset ulimit umask unalias unset until wait while "
 )
+
+
+def _is_inherited(name: str) -> bool:
+    return f" {name} " in _INHERITED or name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
 
 
 def environment(orders: Orders, place: Place) -> dict[str, str]:
     """What every rank of this node finds in its environment, but for its own number."""
-    env = {name: value for name, value in place.variables.items() if _INHERITED.fullmatch(name)}
+    env = {name: value for name, value in place.variables.items() if _is_inherited(name)}
     job = orders.job
     env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
     if place.venv:

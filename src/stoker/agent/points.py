@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 from stoker.model.report import MetricSummary
 
@@ -15,7 +16,8 @@ LONGEST_NAME = 200
 MOST_METRICS = 1000  # names in a summary; the points themselves are all kept
 
 
-class Point(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Point:
     """Values reported together. None stands for a number that JSON cannot hold: not a number, or infinite."""
 
     at: float  # unix seconds
@@ -24,7 +26,7 @@ class Point(NamedTuple):
     values: Mapping[str, float | None]
 
     def named(self, rename: Callable[[str], str]) -> Point:
-        return self._replace(values={rename(name): value for name, value in self.values.items()})
+        return replace(self, values={rename(name): value for name, value in self.values.items()})
 
     def line(self) -> bytes:
         return json.dumps({"at": self.at, "step": self.step, "rank": self.rank, "values": self.values}).encode() + b"\n"
