@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import BadInput, Corrupt
@@ -53,6 +53,7 @@ class Trickle(io.RawIOBase):
         return self._data.read(min(size or 0, 7))
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=2000), max_size=20))
 def test_every_blob_comes_out_as_it_went_in(contents: list[bytes]) -> None:
     stream = streamed(*contents)
@@ -165,6 +166,7 @@ def test_a_stream_that_breaks_off_in_what_was_not_read_is_noticed() -> None:
         [name for name, _ in read_blobs(io.BytesIO(whole[:5000]))]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 511), st.integers(1, 255))
 def test_a_damaged_header_is_noticed(place: int, change: int) -> None:
     whole = bytearray(streamed(b"content"))

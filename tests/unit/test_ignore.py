@@ -145,7 +145,7 @@ def fill(root: Path, files: list[str], ignores: dict[str, str], name: str) -> No
 
 
 @pytest.mark.parametrize("name", [".gitignore", ".stokerignore"])
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     files=st.lists(paths, min_size=1, max_size=12),
     ignores=st.dictionaries(st.sampled_from(["", "a", "foo", "a/b", "ab/a"]), ignore_files, min_size=1),
@@ -157,7 +157,7 @@ def test_what_is_kept_is_what_git_keeps(repository: Path, name: str, files: list
     assert {path for path, _ in walk(repository).files} == {os.fsdecode(path) for path in listed.split(b"\0") if path}
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(files=st.lists(paths, min_size=1, max_size=8), first=ignore_files, second=ignore_files)
 def test_two_ignore_files_are_one_after_the_other(repository: Path, files: list[str], first: str, second: str) -> None:
     fill(repository, files, {"": first}, ".gitignore")
