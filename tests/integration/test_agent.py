@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -378,6 +379,42 @@ def test_after_the_agent_was_killed_nothing_is_left_and_no_line_is_lost(node: No
     assert node.report().outcome is None
 
 
+def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> None:
+    script = """
+        import json, time
+        for step in range(30):
+            print(json.dumps({"step": step, "loss": 1 / (step + 1)}), flush=True)
+            time.sleep(0.1)
+        open("outputs/model", "w").write("done")
+    """
+    node.order("python train.py", {"train.py": script})
+    agent = node.start()
+    node.prints(b'"step": 3')
+    place, away = node.root / "store", node.root / "away"
+    place.rename(away)
+    place.touch()  # in the place of the folder, so that it cannot be made anew
+    time.sleep(3.5)
+    place.unlink()
+    away.rename(place)
+    report = node.finish(agent)
+    assert report.outcome is Outcome.SUCCEEDED
+    assert re.match(r"the store could not be written for \d+ s: ", report.message)
+    steps = [json.loads(line)["step"] for line in node.log().splitlines()]
+    assert steps == [point["step"] for point in node.points()] == list(range(30))
+    assert node.outputs() == {"model": b"done"}
+
+
+def test_a_bug_in_the_agent_ends_the_run_with_a_report(node: Node) -> None:
+    node.order("true", {"a.py": "1"})
+    for stored in list(node.store.list("snapshots")):
+        node.store.put(stored.key, b"[]")
+    assert node.start().wait(30) == 0
+    report = node.report()
+    assert report.outcome is Outcome.BROKEN
+    assert report.message.startswith("the agent failed: TypeError")
+    assert "Traceback" in (node.folder / "agent.log").read_text()
+
+
 # --- outputs
 
 
@@ -451,10 +488,8 @@ MANY = """
 """
 
 
-@pytest.mark.parametrize(
-    ("count", "within_s"), [(5_000, 10), pytest.param(100_000, 60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
-)
-def test_many_small_outputs_are_mirrored_while_the_heart_beats(node: Node, count: int, within_s: float) -> None:
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])])
+def test_many_small_outputs_are_mirrored_while_the_heart_beats(node: Node, count: int) -> None:
     node.order("python train.py", {"train.py": MANY.replace("COUNT", str(count))})
     agent = node.start()
     beats: list[tuple[float, int]] = []
@@ -464,7 +499,9 @@ def test_many_small_outputs_are_mirrored_while_the_heart_beats(node: Node, count
             beats.append((time.monotonic(), node.report().beat))
     report = node.finish(agent)
     assert (report.output_files, len(node.manifest())) == (count, count)
-    assert report.ended_at and (report.at - report.ended_at).total_seconds() < within_s
+    assert report.started_at and report.ended_at
+    making_s = (report.ended_at - report.started_at).total_seconds()
+    assert (report.at - report.ended_at).total_seconds() < max(25 * count / 100_000, 5 * making_s)
     assert max(later - earlier for (earlier, _), (later, _) in pairwise(beats)) < 6
 
 

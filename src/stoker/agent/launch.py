@@ -53,7 +53,7 @@ def commands(orders: Orders, place: Place) -> list[RankCommand]:
     first = place.processes * orders.node
     launcher = _LAUNCHERS.get(orders.job.launcher)
     if launcher:
-        return [RankCommand(first, launcher(orders, place, shell), env, launches=True)]
+        return [RankCommand(first, launcher(orders, place, shell), {**_MPI_AS_ROOT, **env}, launches=True)]
     meeting = {"MASTER_ADDR": orders.master_address, "MASTER_PORT": str(place.port)}
     return [
         RankCommand(
@@ -145,4 +145,6 @@ def _mpi(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...
     return ("mpirun", "-np", str(place.processes), *shell)
 
 
+# Open MPI refuses to be run by root, which agents in containers and on fresh machines are.
+_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _LAUNCHERS = {Launcher.TORCHRUN: _torchrun, Launcher.MPI: _mpi}

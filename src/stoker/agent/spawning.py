@@ -27,7 +27,7 @@ def start_with_spooler(argv: Sequence[str], env: Mapping[str, str], log: Path) -
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:
-        spooler = _spawn(("/bin/cat",), {}, (out, file, nothing))
+        spooler = _spawn(("cat",), {}, (out, file, nothing))
         return _spawn(argv, env, (nothing, into, into)), spooler
     finally:
         for fd in (out, into, file, nothing):

@@ -23,8 +23,7 @@ def log(step: float | None = None, **metrics: Any) -> None:
         sys.stdout.write(json.dumps(shown) + "\n")
         sys.stdout.flush()
         return
-    rank = int(os.environ.get("RANK") or 0)
-    line = json.dumps({"at": time.time(), "step": at_step, "rank": rank, "values": values}) + "\n"
+    line = json.dumps({"at": time.time(), "step": at_step, "rank": _rank(), "values": values}) + "\n"
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(fd, line.encode())  # one write, so that ranks do not mix their lines
@@ -36,6 +35,12 @@ def should_stop() -> bool:
     """True once the run's `stop_when` has been reached: a good moment to save and return."""
     file = os.environ.get("STOKER_STOP")
     return file is not None and os.path.exists(file)  # noqa: PTH110  # asked at every step: a Path would cost more
+
+
+def _rank() -> int:
+    """As torchrun and plain ranks are told theirs, or as MPI tells it."""
+    known = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return int(next((rank for rank in known if rank), "0"))
 
 
 def _number(name: str, value: Any) -> float | int | None:

@@ -1,0 +1,71 @@
+"""How an attempt ended, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from stoker.agent.endings import Ending, by_itself, exit_code, spell
+from stoker.model.report import Outcome, RankEnd
+
+
+def ending(end: RankEnd, tail: bytes = b"", *, out_of_memory: bool = False, ranks: int = 1) -> Ending:
+    ends = {rank: RankEnd(rank, 0) for rank in range(ranks)} | {end.rank: end}
+    return by_itself(ends, end.rank, tail, out_of_memory=out_of_memory)
+
+
+def test_an_exit_code_is_told() -> None:
+    assert ending(RankEnd(0, 3)) == Ending(Outcome.FAILED, 3, "the script exited with code 3")
+
+
+def test_the_rank_is_told_where_there_are_several() -> None:
+    assert ending(RankEnd(2, 3), ranks=4).message == "rank 2 exited with code 3"
+
+
+def test_a_signal_is_told_as_a_shell_would_show_it() -> None:
+    found = ending(RankEnd(0, None, 15))
+    assert (found.exit_code, found.message) == (143, "the script was killed by signal 15 (SIGTERM)")
+
+
+def test_a_kill_for_lack_of_memory_is_told() -> None:
+    found = ending(RankEnd(0, None, 9), out_of_memory=True)
+    assert found.message == "the script was killed by signal 9 (SIGKILL); the kernel ran out of memory"
+    assert ending(RankEnd(0, 137), out_of_memory=True).message.endswith("; the kernel ran out of memory")
+    assert ending(RankEnd(0, None, 11), out_of_memory=True).message == "the script was killed by signal 11 (SIGSEGV)"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"/bin/sh: 1: pythn: not found\n",
+        b"/bin/sh: 1: exec: pythn: not found\n",
+        b"epoch 1\n/bin/sh: line 1: pythn: command not found\n",
+        b"zsh: command not found: other\nsh: pythn: not found\n",
+    ],
+)
+def test_a_missing_command_is_named(said: bytes) -> None:
+    assert ending(RankEnd(0, 127), said).message == "`pythn` was not found"
+
+
+def test_a_script_that_exits_with_127_itself_is_taken_at_its_word() -> None:
+    assert ending(RankEnd(0, 127), b"bye\n").message == "the script exited with code 127"
+
+
+def test_exit_codes_are_those_of_a_shell() -> None:
+    assert [exit_code(end) for end in (RankEnd(0, 0), RankEnd(0, 3), RankEnd(0, None, 9))] == [0, 3, 137]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (1, "1s"),
+        (90, "1m30s"),
+        (3600, "1h"),
+        (5400, "1h30m"),
+        (86400, "1d"),
+        (0.5, "0.5s"),
+        (60, "1m"),
+        (90.5, "90.5s"),
+    ],
+)
+def test_times_are_spelled_as_in_a_job_file(seconds: float, text: str) -> None:
+    assert spell(seconds) == text

@@ -1,0 +1,148 @@
+"""What an environment is built from, and with which commands: nothing is built here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.endings import Broken
+from stoker.agent.environment import steps, tool_settings
+from stoker.agent.recipe import Kind, Recipe, read_recipe
+
+
+def recipe(folder: Path, name: str, files: dict[str, str]) -> Recipe:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return read_recipe(folder, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "beside", "kind"),
+    [
+        ("requirements.txt", "", Kind.REQUIREMENTS),
+        ("requirements-gpu.in", "", Kind.REQUIREMENTS),
+        ("pyproject.toml", "", Kind.PROJECT),
+        ("pyproject.toml", "uv.lock", Kind.UV_LOCK),
+        ("uv.lock", "pyproject.toml", Kind.UV_LOCK),
+        ("pylock.toml", "", Kind.PYLOCK),
+        ("pylock.gpu.toml", "", Kind.PYLOCK),
+    ],
+)
+def test_the_name_says_what_it_is(tmp_path: Path, name: str, beside: str, kind: Kind) -> None:
+    assert recipe(tmp_path, name, {name: "", **({beside: ""} if beside else {})}).kind is kind
+
+
+def test_included_files_count(tmp_path: Path) -> None:
+    files = {
+        "a/requirements.txt": "-r ../base.txt\n-c limits.txt # why\nsix",
+        "base.txt": "-ra/more.txt",
+        "a/more.txt": "",
+    }
+    found = recipe(tmp_path, "a/requirements.txt", {**files, "a/limits.txt": "six<2"})
+    assert set(found.files) == {"a/requirements.txt", "base.txt", "a/limits.txt", "a/more.txt"}
+    before = found.fingerprint("3.11")
+    (tmp_path / "a" / "limits.txt").write_text("six<3")
+    assert read_recipe(tmp_path, "a/requirements.txt").fingerprint("3.11") != before
+
+
+def test_the_same_content_is_the_same_environment_and_another_python_another(tmp_path: Path) -> None:
+    one = recipe(tmp_path / "one", "requirements.txt", {"requirements.txt": "six"})
+    two = recipe(tmp_path / "two", "requirements.txt", {"requirements.txt": "six"})
+    assert one.fingerprint("3.11") == two.fingerprint("3.11")
+    assert one.fingerprint("3.11") != one.fingerprint("3.12")
+
+
+def test_a_file_that_is_included_and_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match=r"`nowhere.txt`, which `requirements.txt` includes"):
+        recipe(tmp_path, "requirements.txt", {"requirements.txt": "-r nowhere.txt"})
+
+
+def test_a_conda_file_is_refused_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match="conda"):
+        recipe(tmp_path, "environment.yml", {"environment.yml": "name: x"})
+
+
+def test_a_lock_needs_its_project(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match="pyproject"):
+        recipe(tmp_path, "uv.lock", {"uv.lock": ""})
+
+
+@pytest.mark.parametrize(
+    ("line", "tied", "private"),
+    [
+        ("six", False, False),
+        ("six>=1.0; python_version < '4' # ./not/a/path", False, False),
+        ("pkg @ https://example.org/pkg.whl", False, False),
+        ("git+https://example.org/a/b.git", False, False),
+        ("--extra-index-url https://example.org/a", False, False),
+        ("./pkg", True, False),
+        ("libs/pkg[extra]", True, False),
+        ("pkg @ file:///opt/pkg.whl", True, False),
+        ("--find-links wheels/cpu", True, False),
+        ("-e .", True, True),
+        ("--editable ./pkg", True, True),
+    ],
+)
+def test_code_of_the_run_itself_ties_the_environment_to_it(
+    tmp_path: Path, line: str, tied: bool, private: bool
+) -> None:
+    found = recipe(tmp_path, "requirements.txt", {"requirements.txt": line + "\n"})
+    assert (found.tied, found.private) == (tied, private)
+
+
+@pytest.mark.parametrize(
+    ("text", "private"),
+    [
+        ("[project]\ndependencies = ['six']", False),
+        ("[tool.uv.sources]\nlib = { path = '../lib' }", True),
+        ("[tool.uv.sources]\nlib = { workspace = true }", True),
+        ("[tool.uv.workspace]\nmembers = ['a']", True),
+    ],
+)
+def test_a_project_with_local_sources_is_private(tmp_path: Path, text: str, private: bool) -> None:
+    assert recipe(tmp_path, "pyproject.toml", {"pyproject.toml": text}).private is private
+
+
+VENV = Path("/environments/x")
+
+
+def test_uv_installs_requirements(tmp_path: Path) -> None:
+    found = recipe(tmp_path, "requirements.txt", {"requirements.txt": ""})
+    make, install = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
+    assert make == ["/bin/uv", "venv", "--quiet", "--no-project", "--python", "/usr/bin/python3", str(VENV)]
+    assert install[:5] == ["/bin/uv", "pip", "install", "--python", "/environments/x/bin/python"]
+    assert install[-2:] == ["-r", str(tmp_path / "requirements.txt")]
+
+
+def test_uv_keeps_to_a_lock(tmp_path: Path) -> None:
+    found = recipe(tmp_path, "uv.lock", {"uv.lock": "", "pyproject.toml": ""})
+    (sync,) = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
+    assert sync[:3] == ["/bin/uv", "sync", "--frozen"]
+    assert "--no-install-project" in sync
+
+
+def test_without_uv_pip_does_it(tmp_path: Path) -> None:
+    found = recipe(tmp_path, "pyproject.toml", {"pyproject.toml": "[project]\ndependencies = ['six', 'numpy<3']"})
+    make, install = steps(found, "/usr/bin/python3", VENV, None)
+    assert make == ["/usr/bin/python3", "-m", "venv", str(VENV)]
+    assert install == ["/environments/x/bin/python", "-m", "pip", "install", "six", "numpy<3"]
+
+
+def test_a_lock_without_uv_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Broken, match="uv"):
+        steps(recipe(tmp_path, "pylock.toml", {"pylock.toml": ""}), "/usr/bin/python3", VENV, None)
+
+
+def test_what_is_set_for_pip_counts_for_uv() -> None:
+    settings = tool_settings({"PIP_FIND_LINKS": "/a /b", "PIP_INDEX_URL": "https://example.org", "VIRTUAL_ENV": "/v"})
+    assert settings["UV_FIND_LINKS"] == "/a,/b"
+    assert settings["UV_INDEX_URL"] == "https://example.org"
+    assert "VIRTUAL_ENV" not in settings
+
+
+def test_what_is_set_for_uv_wins() -> None:
+    settings = tool_settings({"PIP_FIND_LINKS": "/a", "UV_FIND_LINKS": "/u", "PIP_INDEX_URL": "p", "UV_INDEX": "u"})
+    assert settings["UV_FIND_LINKS"] == "/u"
+    assert "UV_INDEX_URL" not in settings
