@@ -103,7 +103,6 @@ def test_any_data_is_a_job_or_a_list_of_problems(data: Any) -> None:
     assert Job.read(job.plain()) == job
 
 
-@pytest.mark.xfail(reason="the problem of an empty key has an empty field")
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(keys, plain, max_size=8).map(lambda changes: LEAST | changes) | plain)
 def test_every_problem_names_a_field(data: Any) -> None:
@@ -113,7 +112,6 @@ def test_every_problem_names_a_field(data: Any) -> None:
         assert all(problem.field for problem in refused.problems)
 
 
-@pytest.mark.xfail(reason="a target is written with six digits")
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(valid_jobs)
 def test_a_job_written_down_is_read_as_itself(data: dict[str, Any]) -> None:

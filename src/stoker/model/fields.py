@@ -67,8 +67,19 @@ def shown(value: Plain) -> str:
         return f"a mapping with {len(value)} keys" if len(value) != 1 else "a mapping with 1 key"
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return "a number with more than 60 digits"  # Python refuses to spell out very long ones
     text = repr(str(value))[1:-1]
     return f"`{text}`" if len(text) <= 60 else f"`{text[:57]}...`"
+
+
+def encodable(text: str) -> bool:
+    """Bytes of a command line that are not UTF-8 come as lone surrogates, which no file or database can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -88,7 +99,7 @@ class Text:
     pattern: str = ""
 
     def read(self, value: Plain, path: str) -> str:
-        if not isinstance(value, str) or not value.strip() or "\0" in value:
+        if not isinstance(value, str) or not value.strip() or "\0" in value or not encodable(value):
             raise wrong(path, value, self)
         if self.pattern and not re.fullmatch(self.pattern, value):
             raise wrong(path, value, self)
@@ -136,7 +147,7 @@ class Duration:
 
     def _seconds(self, value: Plain) -> float | None:
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            return float(value) if abs(value) < 1e10 else None
         found = _DURATION.fullmatch(value.replace(" ", "")) if isinstance(value, str) and len(value) < 40 else None
         if not found or not any(found.groups()):
             return None
@@ -156,6 +167,8 @@ class Money:
     def read(self, value: Plain, path: str) -> Decimal:
         try:
             if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+                raise wrong(path, value, self)
+            if isinstance(value, int) and abs(value) >= 10**9:
                 raise wrong(path, value, self)
             amount = Decimal(str(value).strip().removeprefix("$").strip())
         except InvalidOperation:
@@ -332,7 +345,7 @@ def read_record(of: type[Any], value: Mapping[str, Plain], prefix: str) -> Any:
     for key in value:
         if key not in known:
             near = nearest(key, known) if isinstance(key, str) else ""
-            problems.append(Problem(f"{prefix}{key}", "an unknown key", "one of " + ", ".join(known), near))
+            problems.append(Problem(f"{prefix}{key}" or '""', "an unknown key", "one of " + ", ".join(known), near))
     for name, one in known.items():
         if name in value:
             try:

@@ -75,7 +75,9 @@ class Scalar:
     def read(self, value: Plain, path: str) -> str:
         if isinstance(value, bool):
             return str(value).lower()
-        if not isinstance(value, str | int | float) or "\0" in str(value):
+        if isinstance(value, int) and abs(value) >= 10**4000:  # Python refuses to spell those out
+            raise kinds.wrong(path, value, self)
+        if not isinstance(value, str | int | float) or "\0" in str(value) or not kinds.encodable(str(value)):
             raise kinds.wrong(path, value, self)
         return str(value)
 

@@ -6,6 +6,7 @@ import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isinf
 from typing import Any
 
 from stoker.model.fields import Plain, wrong
@@ -30,7 +31,7 @@ class Target:
         return _TESTS[self.test](value, self.value)
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.test} {self.value:g}"
+        return f"{self.metric} {self.test} {repr(self.value).removesuffix('.0')}"
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class TargetText:
         if isinstance(value, Target):
             return value
         found = _TARGET.fullmatch(value) if isinstance(value, str) and len(value) < 200 else None
-        if not found:
+        if not found or isinf(float(found[3])):
             raise wrong(path, value, self)
         return Target(found[1], found[2], float(found[3]))
 

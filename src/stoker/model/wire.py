@@ -7,67 +7,98 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 
+_ALREADY_PLAIN = {str, int, float, bool, type(None)}
+
+
 def to_plain(value: Any) -> Any:
     """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists."""
-    if hasattr(value, "plain"):
-        return value.plain()
-    if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in _ALREADY_PLAIN:
+        return value
+    if kind is dict:
         return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if kind in (tuple, list):
         return [to_plain(item) for item in value]
-    if isinstance(value, datetime):
+    if kind is datetime:
         return value.isoformat()
+    if hasattr(kind, "plain"):
+        return value.plain()
+    if is_dataclass(kind):
+        return {name: to_plain(getattr(value, name)) for name in kind.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return to_plain(dict(value))
     return str(value) if isinstance(value, Decimal | StrEnum) else value
 
 
 def from_plain(of: type[T], value: Any) -> T:
     """The dataclass that `to_plain` made this from. Raises KeyError, TypeError or ValueError on foreign data."""
-    read: T = _read(of, value)
+    try:
+        read: T = _reader(cast(Any, of))(value)
+    except (AttributeError, ArithmeticError) as error:  # a list for a mapping, a word for a number
+        raise TypeError(str(error)) from error
     return read
 
 
 def dump(value: Any) -> bytes:
-    return json.dumps(to_plain(value), separators=(",", ":"), ensure_ascii=False).encode()
+    """UTF-8, but for text that has no such form, as a file name may have: that is escaped."""
+    plain = to_plain(value)
+    try:
+        return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(plain, separators=(",", ":")).encode()
 
 
 def load(of: type[T], data: bytes) -> T:
     return from_plain(of, json.loads(data))
 
 
+Reader = Callable[[Any], Any]
+
+
 @cache
-def _hints(of: type[Any]) -> dict[str, Any]:
-    return get_type_hints(of)
-
-
-def _read(of: Any, value: Any) -> Any:
+def _reader(of: Any) -> Reader:
+    """What turns plain data into this type. Worked out once for each: a list of runs has thousands of values."""
     origin = get_origin(of)
     if origin in (Union, types.UnionType):
-        inner = [arm for arm in get_args(of) if arm is not type(None)]
-        return None if value is None else _read(inner[0], value) if len(inner) == 1 else value
+        return _optional(of)
     if origin is tuple:
-        return tuple(_read(get_args(of)[0], item) for item in value)
+        item = _reader(get_args(of)[0])
+        return lambda value: tuple(item(one) for one in value)
     if origin is not None and origin is not Literal and issubclass(origin, Mapping):
-        return {key: _read(get_args(of)[1], item) for key, item in value.items()}
+        item = _reader(get_args(of)[1])
+        return lambda value: {key: item(one) for key, one in value.items()}
     if isinstance(of, type) and hasattr(of, "read"):  # it knows its own plain form, as Job does
-        return of.read(value)
+        own: Reader = of.read
+        return own
     if isinstance(of, type) and is_dataclass(of):
-        hints = _hints(of)
-        return of(**{one.name: _read(hints[one.name], value[one.name]) for one in fields(of) if one.name in value})
+        return _record(of)
     if of is datetime:
-        return datetime.fromisoformat(value)
+        return datetime.fromisoformat
     if isinstance(of, type) and issubclass(of, Decimal | StrEnum):
-        return of(value)
-    return value
+        return of
+    return lambda value: value
+
+
+def _optional(of: Any) -> Reader:
+    arms = [arm for arm in get_args(of) if arm is not type(None)]
+    if len(arms) > 1:
+        return lambda value: value
+    inner = _reader(arms[0])
+    return lambda value: None if value is None else inner(value)
+
+
+def _record(of: type[Any]) -> Reader:
+    hints = get_type_hints(of)
+    readers = {one.name: _reader(hints[one.name]) for one in fields(of)}
+    return lambda value: of(**{name: read(value[name]) for name, read in readers.items() if name in value})
