@@ -41,6 +41,8 @@ def _candidates(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
     for name in (f"python{wanted}", f"python{'.'.join(wanted.split('.')[:2])}", "python3", "python"):
         if found := which(name, environ.get("PATH", "")):
             yield found
+    versions = Path(environ.get("PYENV_ROOT") or Path(environ.get("HOME", "/"), ".pyenv"), "versions")
+    yield from (str(found) for found in sorted(versions.glob(f"{wanted}*/bin/python")))  # its shims hide most of them
     if uv:
         settings = {**environ, "UV_PYTHON_DOWNLOADS": "never"}
         asked = [uv, "python", "find", "--no-project", "--system", wanted]
