@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -137,7 +138,13 @@ class Run:
 
         rows = self._connection.get(f"{self._path()}/metrics")["points"]
         return Metrics(
-            Point(row["attempt"], row["rank"], datetime.fromtimestamp(row["at"], UTC), row["step"], row["values"])
+            Point(
+                row["attempt"],
+                row["rank"],
+                datetime.fromtimestamp(row["at"], UTC),
+                row["step"],
+                _numbers(row["values"]),
+            )
             for row in rows
         )
 
@@ -220,7 +227,11 @@ class Run:
     def _over(self, number: int) -> bool:
         self.refresh()
         found = [attempt for attempt in self.facts.attempts if attempt.number == number]
-        return self.state.ended if not found else found[0].state not in (model.AttemptState.ASKED, model.AttemptState.RUNNING)
+        return (
+            self.state.ended
+            if not found
+            else found[0].state not in (model.AttemptState.ASKED, model.AttemptState.RUNNING)
+        )
 
     def _has_later(self, number: int) -> bool:
         """Waits until there is a later attempt, or will be none."""
@@ -239,3 +250,8 @@ class Run:
 
 
 _ENDED = {RunState.FAILED: "failed", RunState.CANCELLED: "was cancelled"}
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    """JSON has no word for what is not a number."""
+    return {name: nan if value is None else value for name, value in values.items()}

@@ -53,8 +53,16 @@ class Metrics(Sequence[Point]):
         return {name: value for point in self._points for name, value in point.values.items()}
 
     def series(self, name: str) -> list[tuple[float | None, float]]:
-        """The steps and values of one metric; empty where there is none of that name."""
-        return [(point.step, point.values[name]) for point in self._points if name in point.values]
+        """The steps and values of one metric; empty where there is none of that name.
+
+        A step that was done again after an eviction counts once, as the later attempt did it.
+        """
+        found: list[Point] = []
+        for point in (one for one in self._points if name in one.values):
+            while found and found[-1].attempt < point.attempt and _not_before(found[-1].step, point.step):
+                found.pop()
+            found.append(point)
+        return [(point.step, point.values[name]) for point in found]
 
     def frame(self) -> pandas.DataFrame:
         """One row per point: attempt, rank, at, step, then a column per metric. Needs pandas."""
@@ -63,3 +71,7 @@ class Metrics(Sequence[Point]):
         facts = ["attempt", "rank", "at", "step"]
         rows = [{key: getattr(point, key) for key in facts} | dict(point.values) for point in self._points]
         return pandas.DataFrame(rows, columns=facts + [name for name in self.names if name not in facts])
+
+
+def _not_before(earlier: float | None, later: float | None) -> bool:
+    return earlier is not None and later is not None and earlier >= later

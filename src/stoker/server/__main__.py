@@ -53,9 +53,7 @@ def serve(settings: Settings) -> None:
     database, notices = _open_database(home)
     token = secrets.token_urlsafe(32)
     app = build(assemble(settings, token, database, notices))
-    server = _Server(
-        uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, lifespan="on")
-    )
+    server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, lifespan="on"))
     host, port = listener.getsockname()
     try:
         asyncio.run(_run(server, app, listener, settings, f"http://{host}:{port}", token))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from stoker.engine.actions import Action
 from stoker.engine.rounds import decide, untouched
@@ -47,6 +48,11 @@ class Reconciler:
     def wake(self) -> None:
         """Something changed: do not wait for the next round."""
         self._woken.set()
+
+    def with_live_metrics(self, run: Run) -> Run:
+        """The run with what its agent last reported. The database learns of metrics only when the run has ended."""
+        _, report, _ = self._reports.get(run.attempt.key if run.attempt else "", (b"", None, 0.0))
+        return replace(run, metrics=report.metrics) if report and not run.state.ended else run
 
     async def run(self) -> None:
         while True:

@@ -20,6 +20,7 @@ from stoker.stores import Store
 router = APIRouter(tags=["logs"])
 
 PIECE_BYTES = 1 << 20
+NOTED_WITHIN_S = 1.0  # of being written, the time of a line is noted
 EAGER_S, LAZY_S = 0.01, 0.1  # between looks at a log that just grew, and at one that has been quiet
 
 
@@ -98,17 +99,22 @@ def _list(store: Store, run: Run) -> list[dict[str, object]]:
 
 
 def _offset_at(store: Store, run_id: str, attempt: int, rank: int, since: float) -> int:
-    """The last noted offset that is not newer than `since`; a little too much is better than a line too few."""
+    """The last noted offset that is not newer than `since`; a little too much is better than a line too few. Times are
+    noted whenever a log grows, so what is behind the last note is hardly newer than it."""
     try:
         lines = store.get(layout.log_times(run_id, attempt, rank)).splitlines()
     except Missing:
         return 0
-    offset = 0
-    for line in lines:
-        if not line.endswith(b"]"):
+    offset, noted_at = 0, 0.0
+    for at, seconds in (json.loads(line) for line in lines if line.endswith(b"]")):
+        if seconds > since:
             break
-        at, seconds = json.loads(line)
-        if seconds >= since:
-            return int(at)
-        offset = int(at)
-    return offset
+        offset, noted_at = at, seconds
+    else:
+        if since > noted_at + NOTED_WITHIN_S:
+            return _size(store, layout.log(run_id, attempt, rank))
+    return int(offset)
+
+
+def _size(store: Store, key: str) -> int:
+    return next((one.size_bytes for one in store.list(key.rpartition("/")[0]) if one.key == key), 0)

@@ -76,18 +76,22 @@ async def page(
     experiment: str = "",
     state: str = "",
 ) -> Response:
-    """Newest first. `packages` are left out: they are long, and a list does not show them."""
+    """Newest first; `next` is what to pass as `before` to go on, and null at the end."""
     if state and state != "active" and state not in set(RunState):
         raise BadInput(f"there is no state `{state}`", hint="active, " + ", ".join(RunState))
-    runs = await call(service_of(request).database.page, limit, before, experiment, state)
-    more = runs[-1].id if len(runs) == limit else None
-    return answer({"runs": [replace(run, packages={}) for run in runs], "next": more})
+    service = service_of(request)
+    runs = await call(service.database.page, limit, before, experiment, state)
+    under_way = {run.id: service.reconciler.with_live_metrics(run).metrics for run in service.ledger.open}
+    live = [run | {"metrics": under_way[run["id"]]} if under_way.get(run["id"]) else run for run in runs]
+    return answer({"runs": live, "next": runs[-1]["id"] if len(runs) == limit else None})
 
 
 @router.get("/runs/{name}", responses=gives(Run))
 async def show(request: Request, name: str, newer_than: int = -1, wait_s: float = Query(0.0, ge=0, le=60)) -> Response:
-    ledger = service_of(request).ledger
-    return answer(await ledger.wait(name, newer_than, wait_s) if wait_s else await ledger.find(name))
+    service = service_of(request)
+    ledger = service.ledger
+    run = await ledger.wait(name, newer_than, wait_s) if wait_s else await ledger.find(name)
+    return answer(service.reconciler.with_live_metrics(run))
 
 
 @router.get("/runs/{name}/events")
