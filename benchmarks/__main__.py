@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.names if name not in BENCHMARKS]:
         parser.error(f"no benchmark `{unknown[0]}`; there are {', '.join(BENCHMARKS)}")
+    # A benchmark that is told to end stops its servers first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     plan = Plan(rounds=given.rounds or (3 if given.quick else 7), quick=given.quick, alone=given.alone)
     missed = 0
     for name in given.names or BENCHMARKS:

@@ -8,10 +8,13 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
+
+from benchmarks.commands import scratch
 
 Sample = TypeVar("Sample")
 
@@ -120,7 +123,7 @@ class Result:
         return "\n".join([f"{self.benchmark} (load before and after: {load})", *(line.rstrip() for line in lines)])
 
 
-def wait_for_quiet(limit_s: float = 10.0) -> float:
+def wait_for_quiet(limit_s: float = 4.0) -> float:
     """Returns once the processors are mostly idle, or when the time is up; the share that was busy at the last look.
 
     It also lets the tail of the contestant before die down.
@@ -177,6 +180,7 @@ def machine() -> dict[str, Any]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        "folder": _file_system(scratch()),
     }
 
 
@@ -187,6 +191,16 @@ def _processor_times() -> tuple[int, int]:
     except OSError:
         return 0, 0
     return ticks[3] + ticks[4], sum(ticks)
+
+
+def _file_system(folder: Path) -> str:
+    """Its kind, such as `tmpfs`; empty where the kernel does not tell."""
+    kinds = {}
+    with suppress(OSError):
+        for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines():
+            _, mounted, kind, *_ = line.split()
+            kinds[Path(mounted)] = kind
+    return next((kinds[place] for place in (folder, *folder.parents) if place in kinds), "")
 
 
 def _cpu_model() -> str:

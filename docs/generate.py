@@ -80,14 +80,13 @@ stop_when: val_acc >= 0.95
 env: {OMP_NUM_THREADS: "1"}
 secrets: [HF_TOKEN]
 """
-_RECORDS: dict[type[Any], tuple[str, str]] = {
-    Environment: ("environment", "A file name alone stands for `requirements`."),
-    DataInput: ("data.&lt;name&gt;", "A path alone stands for `path`."),
-    Spot: ("spot", "`true` is spot at any price, `false` is none."),
+_SHORT = {  # what the forms that people write by hand stand for
+    Environment: " A file name alone stands for `requirements`.",
+    DataInput: " A path alone stands for `path`.",
+    Spot: " `true` is spot at any price, `false` is none.",
 }
 # What the fields do on `local`, where that is not what their help says.
 _ON_LOCAL = {
-    "checkpoints": "`local`: the folder is made, and is not put back yet",
     "nodes": "`local`: 1",
     "launcher": "`auto` is `plain`",
     "spot": "`local`: ignored",
@@ -103,9 +102,22 @@ _ON_LOCAL = {
 
 def job_page() -> str:
     parts = [_JOB_HEAD.format(example=_EXAMPLE), "## Fields\n\n", _field_table(Job)]
-    for record, (name, note) in _RECORDS.items():
-        parts.append(f"\n## {name}\n\n{inspect.getdoc(record)} {note}\n\n{_field_table(record)}")
+    for record, name in records():
+        parts.append(f"\n## {name}\n\n{inspect.getdoc(record)}{_SHORT.get(record, '')}\n\n{_field_table(record)}")
     return "".join(parts) + _JOB_TAIL
+
+
+def records() -> list[tuple[type[Any], str]]:
+    """The mappings inside a job, and where they stand in it."""
+    found = []
+    for one in fields(Job):
+        kind: Any = kinds.kind_of(one)
+        name = f"{one.name}.&lt;name&gt;" if isinstance(kind, kinds.MapOf) else one.name
+        while inner := getattr(kind, "inner", None) or getattr(kind, "item", None) or getattr(kind, "record", None):
+            kind = inner
+        if isinstance(kind, kinds.Record):
+            found.append((kind.of, name))
+    return found
 
 
 _JOB_TAIL = """

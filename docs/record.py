@@ -92,7 +92,9 @@ def shortened(text: str, head: int = 0, tail: int = 0) -> str:
 
 
 _NUMBER = re.compile(r"(?<![\w-])(?<!exit code )\d[\d.,]*(?:e-?\d+)?")
-_FLEETING = re.compile(r"(starting|waiting|saving|bringing|sending)\b.*")  # said only where it takes more than a moment
+_FLEETING = re.compile(
+    r"(submitting|starting|waiting|saving|bringing|sending)\b.*"
+)  # said only where it takes more than a moment
 _DRAWN = re.compile(r".*[\u2800-\u28ff│┤└].*")
 _HERE = re.compile(r"ok +(stoker|runs use|home|disk|server|database|uv|git|clock|open files)\b.*")  # of this computer
 

@@ -78,7 +78,7 @@ def test_result_file_keeps_every_sample_and_what_is_needed_to_judge_it(tmp_path:
     assert (tmp_path / "submit.json").exists()
     assert document["date"] == "2026-01-02T00:00:00+00:00"
     assert document["versions"] == {"stoker": "0.1.0"}
-    assert document["machine"].keys() == {"cpu", "cores", "memory_gb", "kernel", "python"}
+    assert document["machine"].keys() == {"cpu", "cores", "memory_gb", "kernel", "python", "folder"}
     assert len(document["load"]["before"]) == len(document["load"]["after"]) == 3
     assert document["figures"] == [
         {"name": "bare python", "unit": "s", "median": 0.2, "goal": None, "verdict": "", "samples": [0.1, 0.3, 0.2]},

@@ -10,7 +10,7 @@ from datetime import datetime
 from stoker.cli.feed import Broke, Changed, Feed, Finished, Happening, Printed, Source, changes, printed
 from stoker.cli.printer import Printer
 from stoker.client.handle import Run
-from stoker.model.run import Attempt, AttemptState, RunState
+from stoker.model.run import Attempt, RunState
 from stoker.model.run import Run as Facts
 
 PATIENCE_S = 1.0  # how long nothing needs to be explained
@@ -112,7 +112,7 @@ class Watch:
         job = self.facts.job
         if isinstance(job.processes, int):
             return tuple(range(job.nodes * job.processes))
-        if attempt.started_at or attempt.state not in (AttemptState.ASKED, AttemptState.RUNNING):
+        if attempt.started_at or attempt.state.over:
             return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
         return None
 

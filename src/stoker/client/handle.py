@@ -227,11 +227,7 @@ class Run:
     def _over(self, number: int) -> bool:
         self.refresh()
         found = [attempt for attempt in self.facts.attempts if attempt.number == number]
-        return (
-            self.state.ended
-            if not found
-            else found[0].state not in (model.AttemptState.ASKED, model.AttemptState.RUNNING)
-        )
+        return self.state.ended if not found else found[0].state.over
 
     def _has_later(self, number: int) -> bool:
         """Waits until there is a later attempt, or will be none."""
@@ -255,3 +251,7 @@ _ENDED = {RunState.FAILED: "failed", RunState.CANCELLED: "was cancelled"}
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     """JSON has no word for what is not a number."""
     return {name: nan if value is None else value for name, value in values.items()}
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -33,6 +33,10 @@ class AttemptState(StrEnum):
     LOST = "lost"  # the node went away without one
     EVICTED = "evicted"  # the node was taken away, as nodes are
 
+    @property
+    def over(self) -> bool:
+        return self not in (AttemptState.ASKED, AttemptState.RUNNING)
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:

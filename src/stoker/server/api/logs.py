@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 
 from stoker.errors import Missing
 from stoker.model import layout
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.run import Attempt, Run
 from stoker.server.api.shape import answer, service_of
 from stoker.server.outside import call
 from stoker.server.service import Service
@@ -73,7 +73,7 @@ def _over(run: Run, number: int) -> bool:
     attempt = _attempt(run, number)
     if attempt is None:
         return run.state.ended
-    return attempt.state not in (AttemptState.ASKED, AttemptState.RUNNING)
+    return attempt.state.over
 
 
 def _attempt(run: Run, number: int) -> Attempt | None:
