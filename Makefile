@@ -12,7 +12,7 @@ install: .venv/installed
 	  { echo "error: Stoker needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --editable . --group dev
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --editable . --group dev --group frameworks
 	@touch $@
 
 demo: install
