@@ -382,7 +382,7 @@ def test_after_the_agent_was_killed_nothing_is_left_and_no_line_is_lost(node: No
 def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> None:
     script = """
         import json, time
-        for step in range(30):
+        for step in range(20):
             print(json.dumps({"step": step, "loss": 1 / (step + 1)}), flush=True)
             time.sleep(0.1)
         open("outputs/model", "w").write("done")
@@ -393,14 +393,14 @@ def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> N
     place, away = node.root / "store", node.root / "away"
     place.rename(away)
     place.touch()  # in the place of the folder, so that it cannot be made anew
-    time.sleep(3.5)
+    time.sleep(2.5)
     place.unlink()
     away.rename(place)
     report = node.finish(agent)
     assert report.outcome is Outcome.SUCCEEDED
     assert re.match(r"the store could not be written for \d+ s: ", report.message)
     steps = [json.loads(line)["step"] for line in node.log().splitlines()]
-    assert steps == [point["step"] for point in node.points()] == list(range(30))
+    assert steps == [point["step"] for point in node.points()] == list(range(20))
     assert node.outputs() == {"model": b"done"}
 
 
@@ -460,7 +460,7 @@ def test_outputs_appear_while_the_script_runs(node: Node) -> None:
 
 
 def test_what_was_overwritten_does_not_pile_up(node: Node) -> None:
-    node.order("for i in 1 2; do head -c 100000 /dev/urandom > outputs/model; sleep 4.2; done")
+    node.order("for i in 1 2; do head -c 100000 /dev/urandom > outputs/model; sleep 2.6; done")
     agent = node.start()
     eventually(lambda: len(list(node.store.list("runs/r1/outputs"))) == 2, "both contents")
     node.finish(agent)

@@ -88,7 +88,8 @@ class Mirror:
         """Its entry, after shipping it where it is new and quiet; until then the entry of its last quiet content."""
         mark = mark_of(status)
         if known is None or known.mark != mark:
-            known = _File(mark, time.monotonic(), *((known.shipped, known.entry) if known else ()))
+            quiet_s = min(max(time.time() - status.st_mtime, 0), QUIET_S)
+            known = _File(mark, time.monotonic() - quiet_s, *((known.shipped, known.entry) if known else ()))
         self._files[path] = known
         for _ in range(10 if final else 1):
             if known.shipped == known.mark or not (final or time.monotonic() - known.since >= QUIET_S):
