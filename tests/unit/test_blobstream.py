@@ -179,6 +179,22 @@ def test_a_damaged_header_is_noticed(place: int, change: int) -> None:
     assert 148 <= place < 156
 
 
+@pytest.mark.parametrize("size", [b"-0000000001\0", b"0000_000010\0", b"0x000000010\0", b"99999999999\0"])
+def test_a_size_that_is_no_number_is_noticed(size: bytes) -> None:
+    block = bytearray(streamed(b"content")[:512])
+    block[124:136] = size
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    with pytest.raises(Corrupt):
+        read_all(bytes(block) + bytes(2048))
+
+
+def test_a_size_beyond_all_memory_is_a_stream_that_breaks_off() -> None:
+    chunk = next(blob_stream([("a" * 64, 1 << 80, lambda: io.BytesIO(bytes(CHUNK_BYTES)))]))
+    with pytest.raises(Corrupt):
+        read_all(chunk)
+
+
 def test_a_blob_with_other_bytes_is_noticed_by_its_reader() -> None:
     whole = streamed(b"content").replace(b"content", b"CONTENT")
     with pytest.raises(Corrupt, match=sha256(b"content")):

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,7 +129,7 @@ def test_a_damaged_content_leaves_the_old_file(tmp_path: Path) -> None:
 def test_a_stream_of_blobs_lands(tmp_path: Path) -> None:
     contents = [b"%d" % number for number in range(500)]
     entries = [file(f"d{number % 7}/{number}", data) for number, data in enumerate(contents)]
-    sent = b"".join(blob_stream((sha256(data), len(data), lambda data=data: io.BytesIO(data)) for data in contents))
+    sent = b"".join(blob_stream((sha256(data), len(data), partial(io.BytesIO, data)) for data in contents))
     landing = Landing(entries, tmp_path / "out", "run-1")
     for name, blob in read_blobs(io.BytesIO(sent)):
         landing.take(name, blob)
@@ -203,6 +204,14 @@ def test_what_a_link_leads_to_is_not_taken_for_what_should_be_there(tmp_path: Pa
     land(tmp_path / "out", [link("folder", str(elsewhere)), link("b", str(elsewhere / "a"))])
     assert land(tmp_path / "out", [file("folder/a", b"same"), file("b", b"same")], b"same") == [sha256(b"same")]
     assert not (tmp_path / "out" / "folder").is_symlink()
+
+
+def test_a_link_as_long_as_the_file_it_stands_for_is_no_file(tmp_path: Path) -> None:
+    data = str(tmp_path / "a").encode()
+    (tmp_path / "a").write_bytes(data)
+    land(tmp_path / "out", [link("a", str(tmp_path / "a"))])
+    assert land(tmp_path / "out", [file("a", data)], data) == [sha256(data)]
+    assert not (tmp_path / "out" / "a").is_symlink()
 
 
 def test_a_later_manifest_may_change_what_a_path_is(tmp_path: Path) -> None:

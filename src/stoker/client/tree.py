@@ -49,7 +49,8 @@ class Tree:
         def items() -> Iterator[Item]:
             nonlocal path
             for sha256 in dict.fromkeys(missing):
-                path = str(self.path(sha256).relative_to(self.root))
+                self.path(sha256)  # raises Missing
+                path = self.files[sha256].path
                 yield sha256, self.files[sha256].size_bytes, partial(self.open, sha256)
 
         try:

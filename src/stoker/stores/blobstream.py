@@ -86,10 +86,10 @@ def _next_header(source: _Buffered) -> tuple[str, int] | None:
 
 
 def _octal(field: bytes) -> int:
-    try:
-        return int(field.strip(b" \0") or b"0", 8)
-    except ValueError:
-        raise Corrupt("the stream of files is damaged") from None
+    digits = field.strip(b" \0") or b"0"
+    if digits.strip(b"01234567"):  # `int` would take a sign as well
+        raise Corrupt("the stream of files is damaged")
+    return int(digits, 8)
 
 
 class _Buffered:
@@ -107,7 +107,7 @@ class _Buffered:
         if len(piece) == size:
             return piece
         pieces, missing = [piece], size - len(piece)
-        while missing and (held := self._stream.read(max(missing, CHUNK_BYTES))):
+        while missing and (held := self._stream.read(CHUNK_BYTES)):
             pieces.append(held[:missing])
             self._held, self._at = held, len(pieces[-1])
             missing -= len(pieces[-1])
