@@ -118,6 +118,20 @@ def test_a_content_that_is_not_what_it_should_be_never_lands(tmp_path: Path, cam
     assert (tmp_path / "out" / "model.pt").read_bytes() == b"content"
 
 
+class Broken(io.BytesIO):
+    """A connection that is lost on the way."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise ConnectionResetError("lost")
+
+
+def test_a_lost_connection_is_not_taken_for_a_bad_disk(tmp_path: Path) -> None:
+    landing = Landing([file("a", b"content")], tmp_path / "out", "run-1")
+    with pytest.raises(ConnectionResetError):
+        landing.take(sha256(b"content"), Broken())
+    assert listing(tmp_path / "out") == set()
+
+
 def test_a_damaged_content_leaves_the_old_file(tmp_path: Path) -> None:
     land(tmp_path / "out", [file("a", b"old")], b"old")
     with pytest.raises(Corrupt):

@@ -138,7 +138,7 @@ class Landing:
         except BaseException as error:
             with suppress(OSError):
                 os.unlink(part)  # noqa: PTH108  # a Path would cost as much as the call
-            if isinstance(error, OSError):
+            if isinstance(error, OSError) and not isinstance(error, ConnectionError | TimeoutError):
                 raise disk_failed("write", path, error) from error
             raise
 
