@@ -45,7 +45,7 @@ def _rank() -> int:
 
 def _number(name: str, value: Any) -> float | int | None:
     """None stands for what JSON cannot hold: not a number, or infinite."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, (str, bytes)):  # a script's Python may be older than ours
         raise TypeError(f"the metric `{name}` is {value!r}; expected a number")
     try:
         number = value if isinstance(value, int) and not isinstance(value, bool) else float(value)

@@ -1,0 +1,198 @@
+"""One pass over a loader, from any batch on, in the very order it had: what makes the middle of an epoch a place.
+
+The order of a pass is drawn at its beginning, all at once, from random states that are part of the checkpoint. To go on
+at batch n, the same order is drawn again and its first n entries are left out, so that no data is loaded for nothing.
+Worker processes have random states of their own: these come along with each batch, and a worker that is started to go
+on begins with the state its predecessor had.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+from stoker.checkpoint import randomness
+
+State = dict[str, Any]
+
+
+class Source:
+    """A loader as a checkpoint sees it, over all passes: its generators, and its workers where they stay alive."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.workers: dict[int, State] = {}
+        self._view: Any = None
+        self._inherited = False  # `workers` are of another process, and ours are yet to be started
+
+    @property
+    def in_torch(self) -> bool:
+        data = sys.modules.get("torch.utils.data")
+        return data is not None and isinstance(self.loader, data.DataLoader)
+
+    @property
+    def stateful(self) -> bool:
+        return hasattr(self.loader, "state_dict") and hasattr(self.loader, "load_state_dict")
+
+    @property
+    def indexed(self) -> bool:
+        """Whether batches can be left out without loading them."""
+        data = sys.modules.get("torch.utils.data")
+        return self.in_torch and data is not None and not isinstance(self.loader.dataset, data.IterableDataset)
+
+    @property
+    def lasting(self) -> bool:
+        return self.in_torch and self.loader.num_workers > 0 and self.loader.persistent_workers
+
+    def state(self) -> State:
+        return {"generators": self.generators(), "workers": dict(self.workers)}
+
+    def generators(self) -> list[bytes]:
+        return [randomness.as_bytes(one.get_state()) for one in self._generators()]
+
+    def set_generators(self, states: list[bytes]) -> None:
+        for generator, held in zip(self._generators(), states, strict=False):
+            generator.set_state(randomness.as_tensor(held))
+
+    def put_back(self, state: State) -> None:
+        self.set_generators(state["generators"])
+        self.workers = dict(state["workers"])
+        self._inherited = bool(self.workers)
+
+    def begin(self) -> State:
+        """What the order of the pass that begins now will be drawn from."""
+        samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
+        return {
+            "random": randomness.capture(),
+            "generators": self.generators(),
+            "samplers": [sampler.state_dict() for sampler in samplers],
+        }
+
+    def begin_again(self, state: State) -> None:
+        randomness.put_back(state["random"])
+        self.set_generators(state["generators"])
+        samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
+        for sampler, held in zip(samplers, state["samplers"], strict=False):
+            sampler.load_state_dict(held)
+
+    def iterate(self, skip: int, *, resumed: bool) -> Iterator[Any]:
+        """Batches behind the first `skip`; `resumed` says that this process did not begin the pass."""
+        if self.stateful:
+            return iter(self.loader)
+        if not self.indexed or (skip and not self._batched and self.loader.num_workers):
+            return _without(iter(self.loader), skip)
+        view = self._prepared_view()
+        # Worker w is given every batch whose number leaves the remainder w; empty ones keep that so from the middle on.
+        empty = skip % self.loader.num_workers if self.loader.num_workers else 0
+        (view.batch_sampler if self._batched else view.sampler).batches = self._order(skip, empty)
+        if self.loader.num_workers == 0:
+            return iter(view)
+        if not self.lasting and not resumed:
+            self.workers = {}
+        view.worker_init_fn = _WorkerStart(self.loader.worker_init_fn, dict(self.workers) if self._inherited else {})
+        return self._named(view, skip, empty, resumed=resumed)
+
+    def _named(self, view: Any, skip: int, empty: int, *, resumed: bool) -> Iterator[Any]:
+        before = (randomness.capture(), self.generators()) if self._inherited and self.lasting and not resumed else None
+        iterator = iter(view)
+        if before is not None:  # workers that had stayed alive would have drawn no new seed
+            randomness.put_back(before[0])
+            self.set_generators(before[1])
+        self._inherited = False
+        return self._carried(iterator, skip - empty, empty)
+
+    def _carried(self, iterator: Iterator[Any], first: int, empty: int) -> Iterator[Any]:
+        for number, (batch, state) in enumerate(iterator, start=first):
+            if number - first < empty:
+                continue
+            self.workers[number % self.loader.num_workers] = state
+            yield batch
+
+    def _order(self, skip: int, empty: int) -> Any:
+        inner = self.loader.batch_sampler if self._batched else self.loader.sampler
+        try:
+            len(inner)
+        except TypeError:  # without an end: drawn as it goes
+            return islice(iter(inner), skip, None)
+        return [[]] * empty + list(inner)[skip:]
+
+    @property
+    def _batched(self) -> bool:
+        return self.loader.batch_sampler is not None
+
+    def _prepared_view(self) -> Any:
+        """The loader with an order that we set. A copy, because the script's own is left as it is."""
+        if self._view is None:
+            view = copy.copy(self.loader)
+            held = view.__dict__  # a loader refuses to have its sampler set
+            held["_iterator"] = None
+            held["batch_sampler" if self._batched else "sampler"] = _Order()
+            if self.loader.num_workers:
+                held["collate_fn"] = _Carry(self.loader.collate_fn)
+            self._view = view
+        return self._view
+
+    def _samplers(self) -> list[Any]:
+        if not self.in_torch:
+            return []
+        found = [self.loader.sampler, self.loader.batch_sampler, getattr(self.loader.batch_sampler, "sampler", None)]
+        return [one for place, one in enumerate(found) if one is not None and all(one is not o for o in found[:place])]
+
+    def _generators(self) -> list[Any]:
+        if not self.in_torch:
+            return []
+        torch = sys.modules["torch"]
+        found: list[Any] = []
+        for holder in (self.loader, *self._samplers()):
+            generator = getattr(holder, "generator", None)
+            if isinstance(generator, torch.Generator) and all(generator is not one for one in found):
+                found.append(generator)
+        return found
+
+
+class _Order:
+    """Stands in for a sampler: hands out what it was given."""
+
+    batches: Any = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+
+class _Carry:
+    """In a worker: puts the batch together as before, and sends the worker's random state along."""
+
+    def __init__(self, collate: Callable[[Any], Any]) -> None:
+        self._collate = collate
+
+    def __call__(self, samples: Any) -> tuple[Any, State | None]:
+        if isinstance(samples, list) and not samples:
+            return None, None
+        return self._collate(samples), randomness.capture()
+
+
+class _WorkerStart:
+    """In a worker: starts it as before, then gives it the random state to go on with."""
+
+    def __init__(self, start: Callable[[int], Any] | None, states: dict[int, State]) -> None:
+        self._start = start
+        self._states = states
+
+    def __call__(self, worker: int) -> None:
+        if self._start is not None:
+            self._start(worker)
+        if state := self._states.get(worker):
+            randomness.put_back(state)
+
+
+def _without(iterator: Iterator[Any], skip: int) -> Iterator[Any]:
+    """Loads what has been used and throws it away: all that can be done with something that only knows `next`."""
+    for _ in islice(iterator, skip):
+        pass
+    return iterator

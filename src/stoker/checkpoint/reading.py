@@ -1,0 +1,127 @@
+"""Opens a checkpoint: every byte is verified before any of it is believed, on several cores while the disk reads."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from threading import local
+from typing import Any
+
+from stoker.checkpoint import manifest as manifests
+from stoker.checkpoint import safetensors
+from stoker.checkpoint.faults import Unreadable
+from stoker.checkpoint.leaves import Leaf, make
+from stoker.checkpoint.manifest import FileEntry, Manifest
+from stoker.checkpoint.snapshot import STATE
+from stoker.checkpoint.structure import restore
+
+_CHUNK_BYTES = 1 << 20  # stays in the cache of a core between reading and hashing
+
+
+@dataclass(slots=True)
+class Opened:
+    """A checkpoint whose files are all as they were written."""
+
+    path: Path
+    manifest: Manifest
+    _maps: dict[str, dict[str, tuple[Leaf, memoryview]]] = field(default_factory=dict)
+
+    def part(self, rank: int) -> OpenedPart | None:
+        """What this rank saved; None if there was no such rank."""
+        prefix = rank_folder(rank)
+        if prefix + STATE not in self.manifest.files:
+            return None
+        found = json.loads((self.path / (prefix + STATE)).read_bytes())
+        leaves = {
+            name: Leaf(dtype, tuple(shape), like, detail)
+            for name, (dtype, shape, like, detail) in found["leaves"].items()
+        }
+        return OpenedPart(self, prefix, found["form"], leaves)
+
+    def tensors_of(self, file: str) -> dict[str, tuple[Leaf, memoryview]]:
+        if file not in self._maps:
+            self._maps[file] = safetensors.places(mapped(self.path / file))
+        return self._maps[file]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPart:
+    """What one rank saved. `form` is its structure, `leaves` what is known of its numbers without reading them."""
+
+    opened: Opened
+    prefix: str
+    form: Any
+    leaves: dict[str, Leaf]
+
+    def value(self, form: Any, *, copy: bool = True) -> Any:
+        """A piece of the structure as the value it was. Without `copy`, tensors live in the page cache."""
+
+        def leaf(name: str) -> Any:
+            file = self.opened.manifest.tensors[self.prefix + name]
+            _, data = self.opened.tensors_of(file)[name]
+            return make(self.leaves[name], data, copy=copy)
+
+        return restore(form, leaf)
+
+
+def rank_folder(rank: int) -> str:
+    """Where the files of a rank are; those of the first are at the top."""
+    return f"rank-{rank}/" if rank else ""
+
+
+def open_verified(path: Path, threads: int | None = None) -> Opened:
+    """An `Unreadable` names the first file that is not as it was written."""
+    try:
+        manifest = manifests.load((path / manifests.NAME).read_bytes())
+    except FileNotFoundError:
+        raise Unreadable("it has no manifest") from None
+    except OSError as error:
+        raise Unreadable(f"its manifest cannot be read: {error.strerror}") from None
+    scratch = local()
+
+    def verify(item: tuple[str, FileEntry]) -> str | None:
+        if not hasattr(scratch, "chunk"):
+            scratch.chunk = memoryview(bytearray(_CHUNK_BYTES))
+        return _problem(path / item[0], item[1], scratch.chunk)
+
+    # The largest first, so that no core is left with one at the end.
+    files = sorted(manifest.files.items(), key=lambda item: -item[1].size_bytes)
+    with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "stoker-verify") as pool:
+        for (name, _), problem in zip(files, pool.map(verify, files), strict=True):
+            if problem:
+                raise Unreadable(f"its file `{name}` {problem}")
+    return Opened(path, manifest)
+
+
+def _problem(path: Path, entry: FileEntry, chunk: memoryview) -> str | None:
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    try:
+        size_bytes = os.fstat(fd).st_size
+        if size_bytes != entry.size_bytes:
+            return f"has {size_bytes} bytes instead of {entry.size_bytes}"
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        found = sha256()
+        while count := os.readv(fd, [chunk]):
+            found.update(chunk[:count])
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    finally:
+        os.close(fd)
+    return None if found.hexdigest() == entry.sha256 else "has other contents than were written"
+
+
+def mapped(path: Path) -> memoryview:
+    """A file as memory. Changes to it stay in this process; it lives as long as anything made of it."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))

@@ -1,0 +1,126 @@
+"""Makes a snapshot a checkpoint: this rank's files, then, when every rank's are there, one rename."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from shutil import rmtree
+
+from stoker.checkpoint.manifest import FileEntry, Manifest
+from stoker.checkpoint.reading import Opened, rank_folder
+from stoker.checkpoint.shelf import Shelf
+from stoker.checkpoint.snapshot import Snapshot
+from stoker.checkpoint.surroundings import Surroundings
+from stoker.checkpoint.writing import Dropped, Written, sync_folder, write_files
+
+_LONGEST_WAIT_S = 600.0
+_LOOK_EVERY_S = 0.01
+
+
+class Saver:
+    """The ranks of a node share a folder; the first of them, its leader, commits. Ranks meet in files, so that no
+    collective runs beside the training's own."""
+
+    def __init__(self, shelf: Shelf, around: Surroundings, keep: int, best: str | None) -> None:
+        self._shelf = shelf
+        self._around = around
+        self._keep = keep
+        self._best = best
+        self._known: dict[str, Path] = {}
+        self.moved_bytes = 0  # written by the last save: what was linked does not count
+
+    def follow(self, opened: Opened) -> None:
+        """Files of this checkpoint need not be written again while they stay the same."""
+        self._remember(opened.path, opened.manifest)
+
+    def __call__(self, snapshot: Snapshot, *, threads: int, dropped: Callable[[], bool]) -> Path | None:
+        folder = self._shelf.fresh(snapshot.step, snapshot.number)
+        try:
+            if self._leads:
+                return self._lead(snapshot, folder, threads, dropped)
+            self._follow_leader(snapshot, folder, threads, dropped)
+        except BaseException:
+            if self._leads:
+                rmtree(folder, ignore_errors=True)
+            raise
+        return None
+
+    @property
+    def _leads(self) -> bool:
+        return self._around.local_rank == 0
+
+    def _lead(self, snapshot: Snapshot, folder: Path, threads: int, dropped: Callable[[], bool]) -> Path:
+        parts = [self._write(snapshot, folder, self._known, threads, dropped)]
+        if self._around.local_world > 1:
+            _put_part(folder, self._around.rank, parts[0])
+            parts = [self._part(folder, rank, dropped) for rank in self._node_ranks]
+        manifest = Manifest(
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            saved_at=time.time(),
+            files={name: entry for part in parts for name, entry in part.files.items()},
+            tensors={name: file for part in parts for name, file in part.tensors.items()},
+            metrics=snapshot.metrics,
+            ranks=self._around.world,
+        )
+        made = self._shelf.commit(folder, manifest)
+        self._remember(made, manifest)
+        self._shelf.tidy(self._keep, self._best)
+        return made
+
+    def _follow_leader(self, snapshot: Snapshot, folder: Path, threads: int, dropped: Callable[[], bool]) -> None:
+        """Writes only what differs from the leader's: replicated models and optimizers become links."""
+        leader = self._part(folder, self._node_ranks[0], dropped)
+        known = {entry.sha256: folder / name for name, entry in leader.files.items()}
+        _put_part(folder, self._around.rank, self._write(snapshot, folder, known, threads, dropped))
+
+    def _write(
+        self, snapshot: Snapshot, folder: Path, known: Mapping[str, Path], threads: int, dropped: Callable[[], bool]
+    ) -> Written:
+        prefix = rank_folder(self._around.rank)
+        written = write_files(snapshot, folder / prefix, known, threads=threads, dropped=dropped)
+        self.moved_bytes = written.moved_bytes
+        return Written(
+            {prefix + name: entry for name, entry in written.files.items()},
+            {prefix + name: prefix + file for name, file in written.tensors.items()},
+            written.moved_bytes,
+        )
+
+    def _part(self, folder: Path, rank: int, dropped: Callable[[], bool]) -> Written:
+        """Waits for what a rank has written. A leader that has gone, or a newer save, ends the wait."""
+        path = folder / _part_name(rank)
+        deadline = time.monotonic() + _LONGEST_WAIT_S
+        while not path.exists():
+            if dropped() or not folder.exists():
+                raise Dropped
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"rank {rank} has not saved step {folder.name} within {_LONGEST_WAIT_S:.0f} s")
+            time.sleep(_LOOK_EVERY_S)
+        found = json.loads(path.read_bytes())
+        files = {name: FileEntry(**entry) for name, entry in found["files"].items()}
+        return Written(files, found["tensors"], 0)
+
+    @property
+    def _node_ranks(self) -> range:
+        first = self._around.rank - self._around.local_rank
+        return range(first, first + self._around.local_world)
+
+    def _remember(self, path: Path, manifest: Manifest) -> None:
+        prefix = rank_folder(self._around.rank)
+        own = {name: entry for name, entry in manifest.files.items() if name.startswith(prefix)}
+        self._known = {entry.sha256: path / name for name, entry in own.items()}
+
+
+def _part_name(rank: int) -> str:
+    return f".part-{rank}.json"
+
+
+def _put_part(folder: Path, rank: int, written: Written) -> None:
+    path = folder / _part_name(rank)
+    files = {name: asdict(entry) for name, entry in written.files.items()}
+    path.with_suffix(".new").write_text(json.dumps({"files": files, "tensors": written.tensors}), encoding="utf-8")
+    path.with_suffix(".new").replace(path)
+    sync_folder(folder)

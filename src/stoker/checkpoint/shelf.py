@@ -1,0 +1,112 @@
+"""The folder that checkpoints stand in: each appears by one rename when it is whole, and is verified before it is used.
+
+```
+step-000000123/      manifest.json, state.json, *.safetensors; with several ranks also rank-1/ …
+quarantine/          what failed verification, for whoever wants to look at it
+.writing-*           not whole yet; removed by the next process that starts
+```
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from stoker.checkpoint import manifest as manifests
+from stoker.checkpoint.faults import Unreadable
+from stoker.checkpoint.manifest import Manifest
+from stoker.checkpoint.reading import Opened, open_verified
+from stoker.checkpoint.retention import Kept, to_keep
+from stoker.checkpoint.writing import sync_folder
+
+_NAME = re.compile(r"step-(\d{9,})(?:-(\d+))?")
+QUARANTINE = "quarantine"
+
+
+class Shelf:
+    """Used by one process at a time; with several ranks on a node, the first of them commits and tidies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def names(self) -> list[str]:
+        """Oldest first. What is here is whole as far as renaming goes, but not verified."""
+        if not self.folder.is_dir():
+            return []
+        found = [match for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+        return [match[0] for match in sorted(found, key=lambda match: (int(match[1]), int(match[2] or 1)))]
+
+    def newest(self, wanted: Callable[[str], bool] = bool) -> Opened | None:
+        """The newest that passes verification. What does not is moved aside, loudly, and the one before it tried."""
+        for name in reversed(self.names()):
+            if not wanted(name):
+                continue
+            try:
+                return open_verified(self.folder / name)
+            except Unreadable as error:
+                self.quarantine(name, error.message)
+        return None
+
+    def quarantine(self, name: str, reason: str) -> None:
+        aside = self.folder / QUARANTINE
+        aside.mkdir(exist_ok=True)
+        target = aside / name
+        number = 1
+        while target.exists():
+            number += 1
+            target = aside / f"{name}.{number}"
+        (self.folder / name).rename(target)
+        say(f"{name} is not used: {reason}; moved to {target}")
+
+    def fresh(self, step: int, number: int) -> Path:
+        """The folder in which a checkpoint is made. Several ranks may ask for the same one."""
+        path = self.folder / f".writing-{step:09d}-{number}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def commit(self, made: Path, manifest: Manifest) -> Path:
+        """Makes a finished folder visible. After this returns, it survives a power cut."""
+        (made / manifests.NAME).write_bytes(manifest.dump())
+        sync_folder(made, its_files=(manifests.NAME,))
+        target = self.folder / f"step-{manifest.step:09d}"
+        again = 1
+        while target.exists():  # a second save at the same step, such as at the end of an epoch
+            again += 1
+            target = self.folder / f"step-{manifest.step:09d}-{again}"
+        made.rename(target)
+        sync_folder(self.folder)
+        return target
+
+    def tidy(self, keep: int, best: str | None) -> None:
+        """Removes what retention does not keep. Called after a commit, never before."""
+        there = [Kept(name, self._metrics(name) if best else {}) for name in self.names()]
+        for name in {one.name for one in there} - to_keep(there, keep, best) if there else ():
+            self._remove(name)
+
+    def sweep(self) -> None:
+        """Removes what a process that was killed left half-made. For the first moment of a process."""
+        for pattern in (".writing-*", ".removing-*"):
+            for path in self.folder.glob(pattern):
+                shutil.rmtree(path, ignore_errors=True)
+
+    def _metrics(self, name: str) -> dict[str, float]:
+        with suppress(OSError, Unreadable):
+            return dict(manifests.load((self.folder / name / manifests.NAME).read_bytes()).metrics)
+        return {}
+
+    def _remove(self, name: str) -> None:
+        """Renamed first, so that what is half-removed is never taken for a checkpoint."""
+        doomed = self.folder / f".removing-{name}-{time.time_ns()}"
+        with suppress(OSError):
+            (self.folder / name).rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"stoker: checkpoint: {text}\n")
+    sys.stderr.flush()

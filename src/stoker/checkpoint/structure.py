@@ -1,0 +1,141 @@
+"""A state as JSON and blocks of numbers: every value comes back as it was, and nothing is pickled.
+
+JSON has fewer types than Python. What it lacks is written as an object with the key `$`, so that int keys, tuples,
+infinite numbers and dtypes survive.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from stoker.checkpoint.faults import NotStorable
+from stoker.checkpoint.leaves import Leaf, describe
+
+Json = Any
+_MARK = "$"
+_PLAIN = frozenset({int, str, bool, type(None)})
+
+
+class Flattener:
+    """Takes a state apart. `leaves` and `values` then hold its blocks of numbers, by the path they were found at.
+
+    A tensor that occurs twice, such as tied weights, is held once.
+    """
+
+    def __init__(self) -> None:
+        self.leaves: dict[str, Leaf] = {}
+        self.values: dict[str, Any] = {}
+        self._known: dict[tuple[int, Leaf], str] = {}
+
+    def flatten(self, value: Any, path: str) -> Json:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {_MARK: "float", "is": repr(value)}
+        if kind is dict or kind is OrderedDict:
+            return self._mapping(value, path, ordered=kind is OrderedDict)
+        if kind is list:
+            return [self.flatten(item, f"{path}/{place}") for place, item in enumerate(value)]
+        try:
+            leaf = describe(value)
+        except TypeError as error:
+            raise _refusal(path, str(error)) from None
+        return self._leaf(value, leaf, path) if leaf else self._rare(value, path)
+
+    def _mapping(self, value: Mapping[Any, Any], path: str, *, ordered: bool) -> Json:
+        if not ordered and all(type(key) is str for key in value) and _MARK not in value:
+            return {key: self.flatten(item, f"{path}/{key}") for key, item in value.items()}
+        items = [
+            [self.flatten(key, f"{path}/{key}"), self.flatten(item, f"{path}/{key}")] for key, item in value.items()
+        ]
+        return {_MARK: "ordered" if ordered else "dict", "items": items}
+
+    def _leaf(self, value: Any, leaf: Leaf, path: str) -> Json:
+        # A view with gaps may begin where another tensor does, and be of its shape, without being the same.
+        whole = leaf.like == "torch" and (leaf.detail is not None or value.is_contiguous())
+        address = value.data_ptr() if whole and leaf.size_bytes else 0
+        if address and (name := self._known.get((address, leaf), "")):
+            return {_MARK: "leaf", "is": name}
+        name = path
+        while name in self.leaves:  # the keys 1 and "1" have one path
+            name += "~"
+        self.leaves[name], self.values[name] = leaf, value
+        if address:
+            self._known[address, leaf] = name
+        return {_MARK: "leaf", "is": name}
+
+    def _rare(self, value: Any, path: str) -> Json:
+        kind = type(value)
+        if kind is tuple or kind is set or kind is frozenset:
+            items = sorted(value, key=repr) if kind is not tuple else value
+            return {_MARK: kind.__name__, "items": [self.flatten(item, f"{path}/{n}") for n, item in enumerate(items)]}
+        if kind is complex:
+            return {_MARK: "complex", "is": repr(value)}
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+        if torch is not None:
+            if kind is torch.Size:
+                return {_MARK: "size", "items": list(value)}
+            if kind is torch.dtype:
+                return {_MARK: "dtype", "is": str(value).removeprefix("torch.")}
+            if kind is torch.device:
+                return {_MARK: "device", "is": str(value)}
+        if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biufc":
+            return {_MARK: "numpy", "dtype": value.dtype.str, "is": value.tobytes().hex()}
+        raise _refusal(path, f"of type {kind.__module__}.{kind.__qualname__}")
+
+
+def _refusal(path: str, what: str) -> NotStorable:
+    return NotStorable(
+        f"`{path}` cannot be stored exactly: it is {what}",
+        hint="give it `state_dict` and `load_state_dict` and pass it to `Checkpoint(name=…)`, or keep numbers, "
+        "strings, lists, dicts and tensors instead, or leave it out",
+    )
+
+
+def restore(form: Json, leaf: Callable[[str], Any]) -> Any:
+    """The inverse: `leaf` gives the block of numbers of a name."""
+    if isinstance(form, list):
+        return [restore(item, leaf) for item in form]
+    if not isinstance(form, dict):
+        return form
+    mark = form.get(_MARK)
+    if mark is None:
+        return {key: restore(item, leaf) for key, item in form.items()}
+    if mark == "leaf":
+        return leaf(form["is"])
+    if mark in ("dict", "ordered"):
+        pairs = [(restore(key, leaf), restore(item, leaf)) for key, item in form["items"]]
+        return OrderedDict(pairs) if mark == "ordered" else dict(pairs)
+    if "items" in form:
+        return _COLLECTIONS[mark]([restore(item, leaf) for item in form["items"]])
+    return _SCALARS[mark](form)
+
+
+def _torch(form: Json) -> Any:
+    torch = import_module("torch")
+    return getattr(torch, form["is"]) if form[_MARK] == "dtype" else torch.device(form["is"])
+
+
+def _numpy(form: Json) -> Any:
+    return import_module("numpy").frombuffer(bytes.fromhex(form["is"]), dtype=form["dtype"])[0]
+
+
+_COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "size": lambda items: import_module("torch").Size(items),
+}
+_SCALARS: dict[str, Callable[[Json], Any]] = {
+    "float": lambda form: float(form["is"]),
+    "complex": lambda form: complex(form["is"]),
+    "dtype": _torch,
+    "device": _torch,
+    "numpy": _numpy,
+}

@@ -1,0 +1,115 @@
+"""The thread that writes. The training hands over a snapshot and goes on; one that was not begun gives way to a newer."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from stoker.checkpoint.buffers import Buffers
+from stoker.checkpoint.leaves import Leaf
+from stoker.checkpoint.shelf import say
+from stoker.checkpoint.snapshot import Snapshot
+from stoker.checkpoint.writing import Dropped
+
+
+class Save(Protocol):
+    """Puts a snapshot on the shelf. `threads` may be used; `dropped` says that it is not worth going on."""
+
+    def __call__(self, snapshot: Snapshot, *, threads: int, dropped: Callable[[], bool]) -> Path | None: ...
+
+
+class Writer:
+    """At most two copies of the state exist: one being written, one waiting. The second is made only if needed."""
+
+    def __init__(self, save: Save) -> None:
+        self._save = save
+        self._changed = threading.Condition()
+        self._spare: list[Buffers] = [Buffers()]
+        self._waiting: Snapshot | None = None
+        self._writing: Snapshot | None = None
+        self._hurry = False
+        self._thread: threading.Thread | None = None
+        self.trouble: str | None = None
+        self.written_s = 0.0
+        self.last: Path | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._waiting is None and self._writing is None
+
+    def take_buffers(self) -> Buffers:
+        """Waits for nothing: an unfinished save that has not been begun gives up its memory."""
+        with self._changed:
+            if self._waiting is not None:
+                dropped, self._waiting = self._waiting, None
+                assert isinstance(dropped.buffers, Buffers)
+                return dropped.buffers
+            return self._spare.pop() if self._spare else Buffers()
+
+    def give_back(self, buffers: Buffers) -> None:
+        with self._changed:
+            self._spare.append(buffers)
+
+    def prepare(self, leaves: Mapping[str, Leaf], values: Mapping[str, Any]) -> None:
+        """Gets memory for a state like this one, in the background. A save that comes before makes its own."""
+        with self._changed:
+            if not self._spare:
+                return
+            buffers = self._spare.pop()
+
+        def work() -> None:
+            buffers.prepare(leaves, values)
+            self.give_back(buffers)
+
+        threading.Thread(target=work, name="stoker-buffers", daemon=True).start()
+
+    def submit(self, snapshot: Snapshot, *, hurry: bool = False) -> None:
+        """With `hurry` a save under way is given up for this one, and all cores work on it."""
+        with self._changed:
+            self._waiting = snapshot
+            self._hurry = hurry
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="stoker-checkpoint", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def finish(self, timeout_s: float | None = None) -> bool:
+        """Waits until everything handed over is safe, dropped or failed."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.idle, timeout_s)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting is not None)
+                snapshot, self._waiting = self._waiting, None
+                self._writing = snapshot
+                hurry = self._hurry
+            assert snapshot is not None
+            self._write(snapshot, hurry=hurry)
+            with self._changed:
+                self._writing = None
+                self._spare.append(snapshot.buffers)
+                self._changed.notify_all()
+
+    def _write(self, snapshot: Snapshot, *, hurry: bool) -> None:
+        begun = time.monotonic()
+        try:
+            made = self._save(snapshot, threads=4 if hurry else 1, dropped=self._overtaken)
+        except Dropped:
+            return
+        except Exception as error:  # whatever it is, the training must go on
+            reason = "the disk is full" if isinstance(error, OSError) and error.errno == errno.ENOSPC else repr(error)
+            self.trouble = f"step {snapshot.step} was not saved: {reason}"
+            say(f"{self.trouble}; training goes on, and the next save tries again")
+            return
+        self.trouble = None
+        self.last = made
+        self.written_s = time.monotonic() - begun
+
+    def _overtaken(self) -> bool:
+        return self._hurry and self._waiting is not None

@@ -1,0 +1,89 @@
+"""Puts the files of a snapshot on the disk, each safe from a power cut; what did not change is linked, not written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from stoker.checkpoint.manifest import FileEntry
+from stoker.checkpoint.snapshot import Snapshot, digest
+
+_CHUNK_BYTES = 16 << 20
+
+
+class Dropped(Exception):
+    """A newer save makes this one pointless."""
+
+
+class Written(NamedTuple):
+    """What a manifest says of these files, and how many bytes had to be written for them."""
+
+    files: dict[str, FileEntry]
+    tensors: dict[str, str]
+    moved_bytes: int
+
+
+def write_files(
+    snapshot: Snapshot,
+    folder: Path,
+    known: Mapping[str, Path],
+    *,
+    threads: int,
+    dropped: Callable[[], bool],
+) -> Written:
+    """`known` says where on this disk a file with a given hash already is."""
+    snapshot.settle()
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def write(file: str, pieces: list[memoryview]) -> tuple[FileEntry, int]:
+        if dropped():
+            raise Dropped
+        entry = FileEntry(sum(map(len, pieces)), digest(pieces))
+        if (there := known.get(entry.sha256)) and _linked(there, folder / file):
+            return entry, 0
+        _write(folder / file, pieces, dropped)
+        return entry, entry.size_bytes
+
+    files = list(snapshot.files())
+    with ThreadPoolExecutor(threads, "stoker-checkpoint") as pool:
+        done = list(pool.map(lambda one: write(one[0], one[1]), files))
+    sync_folder(folder)
+    return Written(
+        {file: entry for (file, _, _), (entry, _) in zip(files, done, strict=True)},
+        {name: file for file, _, names in files for name in names},
+        sum(moved for _, moved in done),
+    )
+
+
+def _linked(there: Path, here: Path) -> bool:
+    try:
+        os.link(there, here)
+    except OSError:  # gone, on another disk, or a disk that cannot
+        return False
+    return True
+
+
+def _write(path: Path, pieces: list[memoryview], dropped: Callable[[], bool]) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    try:
+        for piece in pieces:
+            at = 0
+            while at < len(piece):
+                if dropped():
+                    raise Dropped
+                at += os.write(fd, piece[at : at + _CHUNK_BYTES])
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def sync_folder(folder: Path, its_files: tuple[str, ...] = ()) -> None:
+    for path in (*(folder / name for name in its_files), folder):
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
