@@ -373,7 +373,7 @@ def test_after_the_agent_was_killed_nothing_is_left_and_no_line_is_lost(node: No
     assert node.end() == 0
     assert node.processes() == []
     assert not (node.folder / "work").exists()
-    assert node.log() == b"ready\nlast words\n"
+    assert node.log().startswith(b"ready\nlast words\n")  # the shell may still say that something was killed
     assert node.end() == 0
     assert node.start().wait(30) == 0, "an attempt that died is not begun again"
     assert node.report().outcome is None
@@ -472,12 +472,13 @@ def test_files_that_cannot_be_brought_back_do_not_fail_the_run(node: Node) -> No
     script = r"""
         import os
         open(b"outputs/bad-\xff", "w").close()
+        os.symlink(b"bad-\xff", "outputs/link")
         open("outputs/good", "w").close()
     """
     report = node.run("python train.py", {"train.py": script})
     assert report.outcome is Outcome.SUCCEEDED
     assert node.outputs() == {"good": b""}
-    assert len(node.events("output-unreadable")) == 1
+    assert len(node.events("output-unreadable")) == 2
 
 
 MANY = """

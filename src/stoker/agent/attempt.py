@@ -41,8 +41,7 @@ def carry_out(store: Store, orders_key: str, machine: Machine) -> None:
     orders = load(Orders, store.get(orders_key))
     attempt = Attempt(store, orders, machine)
     if attempt.reporter.claim():
-        machine.folder.make({"store": store.url, "orders": orders_key, "secrets": orders.job.secrets})
-        attempt.finish(attempt.ending())
+        attempt.finish(attempt.ending({"store": store.url, "orders": orders_key, "secrets": orders.job.secrets}))
 
 
 class Attempt:
@@ -64,9 +63,10 @@ class Attempt:
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.out_of_memory = False
 
-    def ending(self) -> Ending:
+    def ending(self, errand: dict[str, Any]) -> Ending:
         """Goes through the phases, and turns whatever happens on the way into an ending."""
         try:
+            self.folder.make(errand)
             self.stopping.heed_signals()
             self.wishes.start()
             self.unpack()
@@ -150,12 +150,11 @@ class Attempt:
     def finish(self, ending: Ending) -> None:
         """Everything into the store, then the final report: whoever reads it finds all that it speaks of."""
         self.wishes.finish()
-        try:
-            self.ranks.sweep()
-            self.keeper.finish()
-            self.shipping.finish()
-        except Exception as error:
-            ending = _broken(error)
+        for step in (self.ranks.sweep, self.keeper.finish, *self.shipping.steps()):
+            try:
+                step()
+            except Exception as error:  # the others are carried out all the same
+                ending = _broken(error)
         os.chdir("/")  # out of the folder that is about to go
         with suppress(OSError):
             self.folder.clear()

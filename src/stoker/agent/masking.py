@@ -43,7 +43,8 @@ class Masking:
         return self.mask(data, final=True)[0]
 
     def text(self, text: str) -> str:
-        if not self._secrets:
+        """The text as it can be stored: masked, and without the halves of characters that file names may hold."""
+        if not self._secrets and text.isascii():
             return text
         return self.whole(text.encode(errors="surrogateescape")).decode(errors="replace")
 

@@ -75,7 +75,9 @@ class Mirror:
                 return Entry(path, EntryKind.FOLDER)
             status = found.stat(follow_symlinks=False)
             if stat.S_ISLNK(status.st_mode):
-                return Entry(path, EntryKind.LINK, target=os.readlink(found.path))  # noqa: PTH115  # text, not a Path
+                target = os.readlink(found.path)  # noqa: PTH115  # text, not a Path
+                target.encode()
+                return Entry(path, EntryKind.LINK, target=target)
             if stat.S_ISREG(status.st_mode):
                 return self._file(path, found.path, status, known, final=final)
         except FileNotFoundError:

@@ -48,10 +48,9 @@ class Shipping:
         for worker in self._workers:
             worker.ending.set()
 
-    def finish(self) -> None:
-        """Returns when everything is in the store, however long that takes."""
-        for worker in self._workers:
-            worker.finish()
+    def steps(self) -> list[Callable[[], None]]:
+        """After these, everything is in the store, however long that takes."""
+        return [self.end, *(worker.finish for worker in self._workers)]
 
     def progress(self) -> tuple[float | None, dict[str, float]]:
         """The last step reported so far, and the last value of every metric."""
