@@ -1,0 +1,243 @@
+"""The certification itself: runs a job undisturbed, then evicts it again and again, and gathers what can be seen."""
+
+from __future__ import annotations
+
+import random
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from stoker.client.certify import code, files, moments
+from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace
+from stoker.client.certify.files import FileChange
+from stoker.client.certify.moments import Moment
+from stoker.client.certify.verdict import differs
+from stoker.client.client import Client
+from stoker.client.handle import Run
+from stoker.errors import Conflict, StokerError
+from stoker.model import wire
+from stoker.model.job import Job
+from stoker.model.run import Attempt, AttemptState, Event, RunState
+from stoker.model.snapshot import Snapshot
+
+Tell = Callable[[str], None]
+
+_MORE_RUNS = 2  # beyond those planned, where a run ended before all its evictions
+_LAST_WORDS_BYTES = 8192
+_CANCEL_S = 60.0
+_NAME_LENGTH = 60
+_SUFFIX = "-certify"
+_STEP = re.compile(r"\(step ([^)]+)\)")
+
+
+@dataclass
+class Certification:
+    """One certification. Its runs form an experiment of their own, and their outputs land nowhere."""
+
+    client: Client
+    job: Job
+    folder: Path
+    tell: Tell = lambda _text: None
+    runs: list[Run] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # Outputs stay in the store, as those of a server elsewhere do: the user's own folder is not filled with them.
+        apart = replace(self.client.settings, server=self.client.connection.address.url)
+        self.client = Client(apart, self.client.connection)
+        self.job = _certified(self.job)
+
+    def carry_out(self, evictions: int, seed: int) -> Evidence:
+        """Raises what `submit` raises. Whatever happens, no run of it is left under way."""
+        try:
+            return self._carry_out(evictions, random.Random(seed))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ends whatever is under way."""
+        for run in self.runs:
+            if not run.state.ended:
+                with suppress(StokerError):
+                    run.cancel()
+
+    def remove(self) -> None:
+        """Forgets every run of it, and all that is stored of them."""
+        for run in self.runs:
+            with suppress(StokerError):
+                self.client.remove(run.name)
+
+    def _carry_out(self, evictions: int, chance: random.Random) -> Evidence:
+        self.tell("running it undisturbed")
+        plain = self._run(())
+        evidence = Evidence(
+            plain, checkpoints=next(iter(self.job.checkpoints), "checkpoints"), outputs=self.job.outputs
+        )
+        if not plain.succeeded:
+            return evidence
+        self.tell(f"  {plain.run} took {plain.took_s:.1f} s")
+        evidence = self._disturb(evidence, evictions, chance)
+        if differs(evidence) and all(trace.succeeded for trace in evidence.disturbed):
+            self.tell("something differs: running it undisturbed once more, to see whether it is the evictions")
+            control = self._run(())
+            evidence = replace(evidence, control=control, control_files=self._files(plain, control))
+        return replace(evidence, code=self._code())
+
+    def _disturb(self, evidence: Evidence, evictions: int, chance: random.Random) -> Evidence:
+        """Until all evictions have happened, or a run shows what is wrong."""
+        plain, first_s = evidence.undisturbed, self._first_s(evidence.undisturbed)
+        planned_runs = moments.plan(chance, plain.ran_s, first_s, evictions)
+        for number in range(len(planned_runs) + _MORE_RUNS):
+            left = evictions - evidence.evictions
+            if not left:
+                break
+            planned = (
+                planned_runs[number]
+                if number < len(planned_runs)
+                else moments.plan(chance, plain.ran_s, first_s, left)[0]
+            )
+            self.tell(f"running it with {len(planned)} eviction{'s' * (len(planned) != 1)}")
+            trace = self._run(planned, moments.patience_s(plain.ran_s, len(planned)))
+            self.tell(f"  {trace.run} took {trace.took_s:.1f} s")
+            changes = self._files(plain, trace) if trace.succeeded else ()
+            evidence = replace(evidence, disturbed=(*evidence.disturbed, trace), files=(*evidence.files, *changes))
+            if not trace.succeeded or differs(evidence):
+                break
+        return evidence
+
+    def _run(self, planned: Iterable[Moment], patience_s: float | None = None) -> Trace:
+        """A run with these evictions, to its end. None is as long as it takes."""
+        run = self.client.submit(self.job, self.folder)
+        self.runs.append(run)
+        give_up = None if patience_s is None else time.monotonic() + patience_s
+        for number, moment in enumerate(planned, 1):
+            self._evict(run, number, moment, give_up)
+        _wait(run, give_up, lambda: False)
+        timed_out = not run.state.ended
+        if timed_out:
+            run.cancel().wait(_CANCEL_S)
+        return self._trace(run, timed_out=timed_out)
+
+    def _evict(self, run: Run, number: int, moment: Moment, give_up: float | None) -> None:
+        """The attempt of this number; nothing happens where the run ends before."""
+        _wait(run, give_up, lambda: _started(run, number) is not None)
+        started = _started(run, number)
+        if started is None:
+            return
+        since_s = (datetime.now(UTC) - started).total_seconds()
+        begin = time.monotonic() + max(moment.after_s - moment.notice_s - since_s, 0.0)
+        _wait(run, begin if give_up is None else min(begin, give_up), lambda: _over(run, number))
+        if run.state.ended or _over(run, number):
+            return
+        notice = f"with {moment.notice_s:g} s notice" if moment.notice_s else "without notice"
+        with suppress(Conflict):  # it has just ended
+            run.evict(moment.notice_s)
+            self.tell(f"  evicted {notice}")
+        _wait(run, give_up, lambda: _over(run, number))
+
+    def _first_s(self, plain: Trace) -> float:
+        """How long the script took to its first step; a tenth of the whole where it reports none."""
+        points = next(run for run in self.runs if run.name == plain.run).metrics()
+        started = next(run for run in self.runs if run.name == plain.run).facts.started_at
+        if not points or started is None:
+            return 0.1 * plain.ran_s
+        return min(max((points[0].at - started).total_seconds(), 0.0), plain.ran_s)
+
+    def _trace(self, run: Run, *, timed_out: bool) -> Trace:
+        facts = run.refresh().facts
+        events, points = run.events(), run.metrics()
+        series: dict[int, dict[str, list[tuple[float | None, float | None]]]] = {}
+        for point in points:
+            for name, value in point.values.items():
+                named = name if point.rank == 0 else f"{name} of rank {point.rank}"
+                series.setdefault(point.attempt, {}).setdefault(named, []).append((point.step, value))
+        attempts = tuple(
+            _attempt(one, {name: tuple(values) for name, values in series.get(one.number, {}).items()}, events)
+            for one in facts.attempts
+        )
+        return Trace(
+            run=run.name,
+            attempts=attempts,
+            files=self._outputs(run.name),
+            succeeded=facts.state is RunState.SUCCEEDED,
+            timed_out=timed_out,
+            took_s=((facts.ended_at or datetime.now(UTC)) - facts.submitted_at).total_seconds(),
+            reason=facts.reason,
+            exit_code=facts.exit_code,
+            last_words=self._last_words(run) if facts.state is RunState.FAILED else "",
+        )
+
+    def _outputs(self, name: str) -> dict[str, str]:
+        listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/outputs")
+        return {entry.path: entry.sha256 for entry in wire.from_plain(Snapshot, listed).entries if entry.sha256}
+
+    def _last_words(self, run: Run) -> str:
+        words = b""
+        for piece in run.logs():
+            words = (words + piece)[-_LAST_WORDS_BYTES:]
+        return words.decode(errors="replace")
+
+    def _files(self, plain: Trace, other: Trace) -> tuple[FileChange, ...]:
+        """What differs, and by how much. Contents are brought here only where hashes differ."""
+        paths = files.changed(plain.files, other.files)
+        if not paths:
+            return ()
+        with tempfile.TemporaryDirectory(prefix="stoker-certify-") as place:
+            first, second = (self.client.run(name).fetch(place) for name in (plain.run, other.run))
+            return tuple(replace(files.compare(first, second, path), run=other.run) for path in paths)
+
+    def _code(self) -> tuple[code.CodeLine, ...]:
+        snapshot = self.runs[0].facts.snapshot
+        listed = self.client.connection.get(f"/v1/snapshots/{quote(snapshot, safe='')}")
+        entries = wire.from_plain(Snapshot, listed).entries
+        source = self.folder / Path(self.job.source).expanduser()
+        return code.look(source, [entry.path for entry in entries])
+
+
+def _certified(job: Job) -> Job:
+    """The same training on this computer, as an experiment of its own. A failure is a failure: nothing is retried."""
+    name = f"{job.name[: _NAME_LENGTH - len(_SUFFIX)].rstrip('._-')}{_SUFFIX}"
+    return replace(job, name=name, on="local", spot=None, budget=None, deadline=None, retries=0)
+
+
+def _wait(run: Run, until: float | None, enough: Callable[[], bool]) -> None:
+    """Until the run is over, the time has come, or it is enough."""
+    left_s = None if until is None else max(until - time.monotonic(), 0.0)
+    for _ in run.changes(left_s):
+        if run.state.ended or enough():
+            return
+
+
+def _started(run: Run, number: int) -> datetime | None:
+    """When the script of this attempt did; None: not yet, or never."""
+    attempts = run.facts.attempts
+    if len(attempts) < number or attempts[number - 1].state is not AttemptState.RUNNING:
+        return None
+    return attempts[number - 1].started_at
+
+
+def _over(run: Run, number: int) -> bool:
+    attempt = run.facts.attempts[number - 1]
+    return attempt.state not in (AttemptState.ASKED, AttemptState.RUNNING)
+
+
+def _attempt(attempt: Attempt, series: dict[str, Series], events: list[Event]) -> AttemptTrace:
+    ended = attempt.ended_at or datetime.now(UTC)
+    during = [event for event in events if attempt.asked_at <= event.at <= ended]
+    restored = next((event for event in during if event.kind == "restored"), None)
+    step = _STEP.search(restored.text) if restored else None
+    return AttemptTrace(
+        series=series,
+        ran_s=(ended - attempt.started_at).total_seconds() if attempt.started_at else 0.0,
+        restored=restored is not None,
+        restored_step=float(step[1]) if step else None,
+        evicted=attempt.state is AttemptState.EVICTED,
+        notice_s=attempt.notice.seconds if attempt.notice else 0.0,
+        nothing_kept=any(one.kind == "notice-committed" and "no finished file" in one.text for one in during),
+    )

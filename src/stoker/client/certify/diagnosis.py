@@ -1,0 +1,270 @@
+"""Why a resume went wrong, as far as the evidence shows: where numbers part, what failed, what was repeated. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stoker.client.certify import remedies
+from stoker.client.certify.code import CodeLine, Trait
+from stoker.client.certify.evidence import Evidence, Trace
+from stoker.client.certify.files import FileChange, FileFault
+from stoker.client.certify.replay import MetricDifference, Resume, main_metric
+
+MUCH = 0.2  # of the whole training, repeated at an eviction because of the script: more is too much
+LONG_ENOUGH_S = 10.0  # a script that has run this long and has nothing kept has saved nothing
+MOST_OF_IT = 0.85
+ROUNDING = 1e-4  # a first difference smaller than this, relative to the value, is one of digits
+
+_CUT_OFF = re.compile(
+    r"PytorchStreamReader|EOFError|UnpicklingError|JSONDecodeError|BadZipFile|zipfile|Ran out of input|truncated"
+    r"|SafetensorError|HeaderTooLarge|InvalidHeader|unable to open file|pickle data was",
+    re.IGNORECASE,
+)
+_OTHER_MODEL = re.compile(r"Missing key\(s\)|Unexpected key\(s\)|size mismatch", re.IGNORECASE)
+_NO_FILE = re.compile(r"FileNotFoundError: .*?: '([^']+)'")
+_THERE_ALREADY = re.compile(r"FileExistsError: .*?: '([^']+)'")
+_RATE = re.compile(r"(^|[_/])(lr|learning_rate)", re.IGNORECASE)
+_OF_DATA = re.compile(r"sample|index|batch_id|order|example", re.IGNORECASE)
+_OF_DRAWS = re.compile(r"dropout|noise|mask|draw|augment", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    reason: str
+    advice: str = ""
+    lines: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
+    undecided: bool = False
+
+
+def traits(evidence: Evidence) -> set[Trait]:
+    return {line.trait for line in evidence.code}
+
+
+def of_failure(evidence: Evidence, trace: Trace) -> Diagnosis:
+    """Why the script failed after a resume, from what it printed last."""
+    words = trace.last_words
+    last = next((line.strip() for line in reversed(words.splitlines()) if line.strip()), "") or trace.reason
+    details = (f"exit code {trace.exit_code}, last line: {last[:200]}",)
+    folder, torch = evidence.checkpoints, Trait.TORCH in traits(evidence)
+    restored = trace.attempts[-1].restored
+    if restored and _CUT_OFF.search(words):
+        reason = f"the newest file in `{folder}/` was probably loaded although it was cut off in the middle of writing"
+        advice = "write under a temporary name and rename, so that a file is there as a whole or not at all"
+        return Diagnosis(reason, advice, remedies.atomic(folder, torch), details)
+    if restored and _OTHER_MODEL.search(words):
+        reason = "the checkpoint does not fit the model that the script builds"
+        advice = "build the model from the same settings before loading; save the settings with it"
+        return Diagnosis(reason, advice, remedies.load(folder, torch), details)
+    if missing := _NO_FILE.search(words):
+        reason = f"it looks for `{missing[1]}`, which is not there after an eviction"
+        advice = f"only what is in `{folder}/` is put back: write it there, or name its folder under `checkpoints:`"
+        return Diagnosis(reason, advice, (f"checkpoints: [{folder}, …]   # in stoker.yaml",), details)
+    if there := _THERE_ALREADY.search(words):
+        reason = f"it refuses to go on because `{there[1]}` exists"
+        return Diagnosis(
+            reason, "take what is there as a reason to go on", ("os.makedirs(path, exist_ok=True)",), details
+        )
+    return Diagnosis(last[:200] or "it ended with an error", f"see `stoker logs {trace.run}`", details=details[:1])
+
+
+def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagnosis | None:
+    """Where the end is right but much of the way was gone twice. None: no more than has to be."""
+    folder, torch = evidence.checkpoints, Trait.TORCH in traits(evidence)
+    if not any(one.restored for one in resumes):
+        return _nothing_kept(evidence, torch)
+    if not steps:
+        return _over_by_time(evidence, torch)
+    able = [one for one in resumes if one.restored and one.went_on is not None and (one.kept is None or one.by_script)]
+    over = [one for one in able if one.started_over]
+    if over:
+        first = f"step {over[0].went_on:g}" if over[0].went_on is not None else "the beginning"
+        every = len(over) == sum(one.restored and one.went_on is not None for one in resumes)
+        when = "after every eviction" if every else f"after {len(over)} of {len(resumes)} evictions"
+        reason = f"the script starts at {first} {when}: it saves to `{folder}/` but does not load from there"
+        if not every:
+            reason = f"the script starts at {first} {when}, although a checkpoint was put back"
+        advice = "load the newest checkpoint before the loop, and start behind its step"
+        return Diagnosis(reason, advice, remedies.load(folder, torch))
+    own = [one.by_script / steps for one in resumes if one.restored]
+    if sum(own) / len(own) > MUCH:
+        most = max(one.by_script for one in resumes)
+        reason = f"the script goes back by up to {most} of {steps} steps at an eviction: it saves too rarely"
+        advice = (
+            "save more often, and when a notice comes; an interrupted epoch is repeated from its first batch otherwise"
+        )
+        return Diagnosis(reason, advice, remedies.everything(torch) or remedies.save(folder, torch))
+    return None
+
+
+def of_difference(
+    evidence: Evidence, metrics: Sequence[MetricDifference], files: Sequence[FileChange], gaps: Sequence[str]
+) -> Diagnosis:
+    """Why the numbers are not the same."""
+    if metrics:
+        return _of_metric(evidence, _telling(evidence, metrics))
+    if gaps:
+        reason = f"steps were left out or are too many: {gaps[0]}"
+        advice = "save the number of the last step that is done, after it is done, and go on with the next"
+        return Diagnosis(reason, advice, remedies.save(evidence.checkpoints, Trait.TORCH in traits(evidence)))
+    return _of_files(evidence, files)
+
+
+def _nothing_kept(evidence: Evidence, torch: bool) -> Diagnosis:
+    folder = evidence.checkpoints
+    evicted = [one for trace in evidence.disturbed for one in trace.attempts if one.evicted]
+    longest = max((one.ran_s for one in evicted), default=0.0)
+    lines = (*remedies.save(folder, torch), *remedies.load(folder, torch))
+    if any(one.nothing_kept for one in evicted) or longest >= LONG_ENOUGH_S:
+        reason = f"nothing was ever written to `{folder}/`: the script starts over at every eviction"
+        advice = f"save to `{folder}/` as it trains, and load from there when it starts"
+        return Diagnosis(reason, advice, lines)
+    reason = f"every eviction came before a first checkpoint was kept: the script runs for {longest:.1f} s only"
+    return Diagnosis(reason, "let it train longer, or ask for more evictions", undecided=True)
+
+
+def _over_by_time(evidence: Evidence, torch: bool) -> Diagnosis | None:
+    """Without steps, time tells: an attempt that takes as long as the whole has begun at the beginning."""
+    usual = evidence.undisturbed.ran_s
+    for trace in evidence.disturbed:
+        *before, last = trace.attempts
+        if last.restored and last.ran_s >= MOST_OF_IT * usual and sum(one.ran_s for one in before) >= usual / 2:
+            reason = f"the script probably starts over: its last attempt took {last.ran_s:.1f} s, as long as the whole"
+            advice = "load the newest checkpoint before the loop; print steps as JSON to know more"
+            return Diagnosis(reason, advice, remedies.load(evidence.checkpoints, torch))
+    return None
+
+
+def _telling(evidence: Evidence, metrics: Sequence[MetricDifference]) -> MetricDifference:
+    """The learning rate where it differs; else what differs first, the densest metric before others."""
+    first_run = [one for one in metrics if one.run == metrics[0].run]
+    rates = [one for one in first_run if _RATE.search(one.metric)]
+    main = main_metric(evidence.undisturbed)
+    return min(rates or first_run, key=lambda one: (one.attempt, one.metric != main, one.agreed))
+
+
+def _of_metric(evidence: Evidence, one: MetricDifference) -> Diagnosis:
+    step = f"step {one.step:g}" if one.step is not None else f"its value {one.agreed + 1}"
+    has = traits(evidence)
+    torch, numpy = Trait.TORCH in has, Trait.NUMPY in has
+    if one.attempt == 1:
+        reason = f"{one.metric} differs from {step} on, before any eviction: it depends on something outside the script"
+        return Diagnosis(reason, "find what it reads: the time, the run's name, other processes, a cache")
+    if one.heals:
+        reason = (
+            f"{one.metric} differs only at first after a resume ({step}), then agrees again: probably a running average"
+        )
+        return Diagnosis(reason, "keep what it is averaged over in the checkpoint", remedies.memory())
+    when = _when(one, step)
+    if _RATE.search(one.metric):
+        reason = f"{when}: the learning-rate schedule is not restored"
+        return Diagnosis(reason, "save and load the scheduler", remedies.schedule_state())
+    if _began_anew(one):
+        reason = f"{when}, and is as at the very beginning ({one.first:.4g}): the weights are probably not loaded"
+        return Diagnosis(reason, "load the weights, not only the step", remedies.weights(torch))
+    if _rounded(one):
+        reason = f"{when}, by little: the state is probably saved with fewer digits than it has"
+        return Diagnosis(reason, "save numbers as they are: no rounding, and no half precision for a checkpoint")
+    return _of_state(evidence, one, when, torch, numpy)
+
+
+def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool, numpy: bool) -> Diagnosis:
+    """Which part of the state is missing: by where the numbers part, and by what the code has at all."""
+    draws = Diagnosis(
+        f"{when}: the random state is probably not saved, so that dropout or other draws differ",
+        "save and restore the random states",
+        remedies.random_state(torch, numpy),
+    )
+    order = Diagnosis(
+        f"{when}: the order of the data is probably not saved, so that other samples follow",
+        "make the order follow from the epoch, and go on behind the samples that were seen",
+        remedies.data_order(torch),
+    )
+    momentum = Diagnosis(
+        f"{when}: the weights were loaded, but the optimizer's state (momentum) is probably not saved",
+        "save and load the optimizer's state too",
+        remedies.optimizer_state(torch),
+    )
+    known = {Trait.DRAWS: draws, Trait.SHUFFLES: order, Trait.MOMENTUM: momentum}
+    if _OF_DATA.search(one.metric):
+        suspects = [Trait.SHUFFLES]
+    elif _OF_DRAWS.search(one.metric):
+        suspects = [Trait.DRAWS]
+    elif one.agreed == 0:
+        suspects = [Trait.SHUFFLES, Trait.DRAWS, Trait.MOMENTUM]
+    elif one.agreed == 1:
+        suspects = [Trait.MOMENTUM, Trait.SHUFFLES, Trait.DRAWS]
+    else:
+        suspects = [Trait.SHUFFLES, Trait.DRAWS]
+    if one.agreed == 1 and Trait.MOMENTUM in _possible(evidence, suspects):
+        return _pointed(evidence, known[Trait.MOMENTUM], Trait.MOMENTUM)
+    possible = _possible(evidence, suspects)
+    first = possible[0] if possible else suspects[0]
+    others = [_SHORT[trait] for trait in (possible[1:] if possible else suspects[1:])]
+    also = (f"it could also be {' or '.join(others)}",) if others else ()
+    return _pointed(evidence, known[first], first, also)
+
+
+_SHORT = {
+    Trait.DRAWS: "the random state (dropout, augmentation)",
+    Trait.SHUFFLES: "the order of the data",
+    Trait.MOMENTUM: "the optimizer's state",
+}
+_SAVED = {Trait.DRAWS: Trait.SAVES_DRAWS, Trait.MOMENTUM: Trait.SAVES_MOMENTUM}
+
+
+def _possible(evidence: Evidence, suspects: Sequence[Trait]) -> list[Trait]:
+    """Those that the code has, and does not save as far as can be seen."""
+    has = traits(evidence)
+    return [trait for trait in suspects if trait in has and _SAVED.get(trait) not in has]
+
+
+def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str, ...] = ()) -> Diagnosis:
+    """With the line of the script that it is about."""
+    line: CodeLine | None = next((line for line in evidence.code if line.trait is trait), None)
+    at = (f"code {line}",) if line else ()
+    return Diagnosis(found.reason, found.advice, found.lines, (*at, *also))
+
+
+def _when(one: MetricDifference, step: str) -> str:
+    if one.agreed == 0:
+        return f"{one.metric} differs from {step} on, the first step after a resume"
+    if one.agreed == 1:
+        return f"{one.metric} is right at the first step after a resume and differs from {step} on, the next one"
+    return f"{one.metric} agrees for {one.agreed} steps after a resume and differs from {step} on"
+
+
+def _began_anew(one: MetricDifference) -> bool:
+    """The first value after a resume is that of an untrained model, far from what it should be."""
+    if one.agreed or one.first is None or one.found is None or one.expected is None:
+        return False
+    way = abs(one.first - one.expected)
+    return way > 0.1 * max(abs(one.first), abs(one.expected)) and abs(one.first - one.found) < 0.1 * way
+
+
+def _rounded(one: MetricDifference) -> bool:
+    if one.expected is None or one.found is None or one.expected == 0:
+        return False
+    return abs(one.found - one.expected) < ROUNDING * abs(one.expected)
+
+
+def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
+    missing = [change for change in files if change.fault is FileFault.MISSING]
+    folder, outputs = evidence.checkpoints, evidence.outputs
+    if missing:
+        reason = (
+            f"`{missing[0].path}` is missing: it was written before an eviction, and outputs start empty afterwards"
+        )
+        advice = f"write it at the end, or have `{outputs}` put back as well"
+        return Diagnosis(reason, advice, remedies.outputs_kept(folder, outputs))
+    named = f"`{files[0].path}` differs"
+    agree = " although every metric agrees" if main_metric(evidence.undisturbed) else ""
+    if files[0].fault is FileFault.NUMBERS:
+        reason = f"{named}{agree}: part of what it holds is probably not in the checkpoint"
+    else:
+        reason = (
+            f"{named}{agree}: what was collected in memory, such as a history or a best value, is probably not saved"
+        )
+    return Diagnosis(reason, "keep whatever is written at the end in the checkpoint", remedies.memory())

@@ -1,0 +1,67 @@
+"""What a certification has seen: facts only, so that the verdict on them is a pure function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stoker.client.certify.code import CodeLine
+from stoker.client.certify.files import FileChange
+
+Series = tuple[tuple[float | None, float | None], ...]  # steps and values of one metric, in the order of reporting
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTrace:
+    """One attempt of one run."""
+
+    series: Mapping[str, Series] = field(default_factory=dict)
+    ran_s: float = 0.0
+    restored: bool = False  # a checkpoint was put back before it began
+    restored_step: float | None = None  # the last step reported before that checkpoint was kept
+    evicted: bool = False
+    notice_s: float = 0.0  # of its eviction
+    nothing_kept: bool = False  # its notice found no finished file in the checkpoint folders
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One run from its beginning to its end."""
+
+    run: str
+    attempts: tuple[AttemptTrace, ...]
+    files: Mapping[str, str] = field(default_factory=dict)  # outputs: path to sha256
+    succeeded: bool = True
+    timed_out: bool = False  # it did not end in time and was cancelled
+    took_s: float = 0.0
+    reason: str = ""
+    exit_code: int | None = 0
+    last_words: str = ""  # the end of the last attempt's log
+
+    @property
+    def evictions(self) -> int:
+        return sum(attempt.evicted for attempt in self.attempts)
+
+    @property
+    def ran_s(self) -> float:
+        """How long the script itself ran, all attempts together."""
+        return sum(attempt.ran_s for attempt in self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """`files` are those of disturbed runs that differ from the undisturbed one's; `control` is a second undisturbed
+    run, made only where something differed."""
+
+    undisturbed: Trace
+    disturbed: tuple[Trace, ...] = ()
+    files: tuple[FileChange, ...] = ()
+    control: Trace | None = None
+    control_files: tuple[FileChange, ...] = ()
+    checkpoints: str = "checkpoints"  # the first of the job's folders
+    outputs: str = "outputs"
+    code: tuple[CodeLine, ...] = ()  # lines of the script that bear on resuming
+
+    @property
+    def evictions(self) -> int:
+        return sum(trace.evictions for trace in self.disturbed)

@@ -1,0 +1,53 @@
+"""When to evict: moments drawn from the undisturbed run's duration. Pure: chance comes in."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+MOST_PER_RUN = 3
+LONGEST_NOTICE_S = 5.0
+SHORTEST_NOTICE_S = 1.0  # less is too little for a last commit on a busy computer
+NOTICE_SHARE = 0.1  # of the undisturbed run
+EDGE = 0.05  # of the training, left alone at both ends
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One eviction: the machine goes `after_s` seconds after the script of an attempt has started."""
+
+    after_s: float
+    notice_s: float
+
+
+def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
+    """The evictions of each disturbed run, in order.
+
+    `ran_s` is how long the undisturbed script ran, `first_s` when it reported its first step: what comes before is
+    starting up, which every attempt has to do again. At least every second eviction has a notice. One of three or more
+    comes while the script starts up, when there is no checkpoint to go on from.
+    """
+    counts = [MOST_PER_RUN] * (evictions // MOST_PER_RUN) + [evictions % MOST_PER_RUN] * bool(evictions % MOST_PER_RUN)
+    work_s, notice_s = max(ran_s - first_s, 0.0), notice(ran_s)
+    runs, number = [], 0
+    for index, count in enumerate(counts):
+        cuts = sorted(chance.uniform(EDGE, 1 - EDGE) * work_s for _ in range(count))
+        moments = []
+        for before, cut in zip([0.0, *cuts], cuts, strict=False):
+            warned = notice_s if number % 2 == 0 else 0.0
+            moments.append(Moment(first_s + (cut - before), warned))
+            number += 1
+        if evictions >= MOST_PER_RUN and index == len(counts) - 1:
+            moments[-1 if count == 1 else 0] = Moment(chance.uniform(0.0, first_s + EDGE * work_s), 0.0)
+        runs.append(tuple(moments))
+    return runs
+
+
+def notice(ran_s: float) -> float:
+    """Long enough to be of use, short enough to end within the training."""
+    return round(min(max(NOTICE_SHARE * ran_s, SHORTEST_NOTICE_S), LONGEST_NOTICE_S), 1)
+
+
+def patience_s(ran_s: float, evictions: int) -> float:
+    """How long a disturbed run may take: a script that starts over every time needs its whole time at each attempt."""
+    return 30.0 + 3.0 * (ran_s + 2.0) * (evictions + 1)

@@ -1,0 +1,235 @@
+"""Lays the metrics of an evicted run over those of the undisturbed one: steps done twice, left out, and different."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stoker.client.certify.evidence import AttemptTrace, Series, Trace
+
+_COMPARED = 32  # values by which one of several possible places is chosen
+_FLEETING = re.compile(
+    r"(?:^|[_/ .-])(?:time|seconds?|secs?|runtime|duration|elapsed|eta|speed|throughput|fps|memory|mem|timestamp)"
+    r"(?:$|[_/ .-])|per_s(?:ec(?:ond)?)?(?:$|[_/])|_m?s$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What one attempt reported of one metric. Positions count the undisturbed run's values of it from 0."""
+
+    start: int | None  # where its first value belongs; None: it reported none, or none that the other run knows
+    end: int  # behind its last one
+    repeated: int  # values that an earlier attempt had reported already
+    unknown: tuple[float | None, ...]  # steps that the undisturbed run does not have
+    differing: tuple[tuple[int, float | None], ...]  # positions, and what was reported instead, in that order
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """All attempts of one run, of one metric."""
+
+    stretches: tuple[Stretch, ...]
+    missing: tuple[int, ...]  # positions that no attempt reported
+
+
+@dataclass(frozen=True, slots=True)
+class MetricDifference:
+    """Where and how much one metric of one run differs from the undisturbed one."""
+
+    run: str
+    metric: str
+    attempt: int  # the first that differs, from 1
+    step: float | None  # of the first difference
+    expected: float | None
+    found: float | None
+    agreed: int  # values of that attempt that were the same before it
+    count: int
+    heals: bool  # later values of that attempt agree again
+    first: float | None  # the undisturbed run's very first value
+    largest: float  # absolute
+    relative: float  # to the largest value of the undisturbed run
+    largest_step: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What one eviction led to, in steps."""
+
+    run: str
+    attempt: int  # the one evicted
+    notice_s: float
+    reached: float | None  # its last step; None: it had not reported one
+    restored: bool
+    kept: float | None  # the last step reported before the checkpoint that was put back; None: unknown
+    went_on: float | None  # the first step afterwards
+    started_over: bool
+    repeated: int  # steps done twice because of it
+    by_script: int  # of those, the ones between where the checkpoint was kept and where the script went on
+
+
+def lasting(names: Iterable[str]) -> list[str]:
+    """Metrics that can be the same twice: times and speeds never are."""
+    return [name for name in names if not _FLEETING.search(name)]
+
+
+def fleeting(names: Iterable[str]) -> list[str]:
+    return [name for name in names if _FLEETING.search(name)]
+
+
+def main_metric(trace: Trace) -> str:
+    """The one that tells the most about steps; empty where the run reported none."""
+    series = whole(trace)
+    names = lasting(series) or list(series)
+    return max(names, key=lambda name: len(series[name]), default="")
+
+
+def whole(trace: Trace) -> Mapping[str, Series]:
+    """The metrics of a run of one attempt; of a run with several, what they reported one after the other."""
+    names = dict.fromkeys(name for attempt in trace.attempts for name in attempt.series)
+    return {name: tuple(one for attempt in trace.attempts for one in attempt.series.get(name, ())) for name in names}
+
+
+def replay(reference: Series, attempts: Iterable[AttemptTrace], metric: str) -> Replay:
+    places: dict[float | None, list[int]] = {}
+    for position, (step, _) in enumerate(reference):
+        places.setdefault(step, []).append(position)
+    done = bytearray(len(reference))
+    stretches: list[Stretch] = []
+    for attempt in attempts:
+        stretches.append(_lay(reference, places, attempt.series.get(metric, ()), done))
+    return Replay(tuple(stretches), tuple(position for position, seen in enumerate(done) if not seen))
+
+
+def differences(undisturbed: Trace, other: Trace) -> list[MetricDifference]:
+    """Every lasting metric whose values are not the same, bit for bit."""
+    ours, found = whole(undisturbed), []
+    for metric in lasting(ours):
+        if one := _difference(ours[metric], other, metric):
+            found.append(one)
+    return found
+
+
+def resumes(undisturbed: Trace, other: Trace) -> list[Resume]:
+    """One for each eviction."""
+    metric = main_metric(undisturbed)
+    reference = whole(undisturbed).get(metric, ())
+    laid = replay(reference, other.attempts, metric).stretches
+    found = []
+    for index, (attempt, later) in enumerate(zip(other.attempts, other.attempts[1:], strict=False)):
+        if not attempt.evicted:
+            continue
+        after = laid[index + 1]
+        own, reached = laid[index].end, max(one.end for one in laid[: index + 1])
+        kept_at = _behind(reference, later.restored_step)
+        by_script = max(0, min(kept_at - after.start, after.repeated)) if kept_at and after.start is not None else 0
+        went_on = reference[after.start][0] if after.start is not None and reference else None
+        found.append(
+            Resume(
+                run=other.run,
+                attempt=index + 1,
+                notice_s=attempt.notice_s,
+                reached=reference[own - 1][0] if own else None,
+                restored=later.restored,
+                kept=later.restored_step,
+                went_on=went_on,
+                started_over=after.start == 0 and reached > 0,
+                repeated=after.repeated,
+                by_script=by_script if later.restored else 0,
+            )
+        )
+    return found
+
+
+def _lay(reference: Series, places: Mapping[float | None, list[int]], piece: Series, done: bytearray) -> Stretch:
+    reached = done.rfind(1) + 1
+    cursor = _begin(reference, places, piece, reached)
+    start: int | None = None
+    repeated, unknown, differing = 0, [], []
+    for step, value in piece:
+        position = _next(places.get(step, []), cursor)
+        if position is None:
+            unknown.append(step)
+            continue
+        start = position if start is None else start
+        repeated += done[position]
+        done[position] = 1
+        if not same(reference[position][1], value):
+            differing.append((position, value))
+        cursor = position + 1
+    return Stretch(start, cursor if start is not None else 0, repeated, tuple(unknown), tuple(differing))
+
+
+def _begin(reference: Series, places: Mapping[float | None, list[int]], piece: Series, reached: int) -> int:
+    """Where the piece begins. Steps usually tell; where many values share a step, as with epochs, the values do."""
+    candidates = places.get(piece[0][0], []) if piece else []
+    if len(candidates) < 2:
+        return candidates[0] if candidates else 0
+    head = piece[:_COMPARED]
+
+    def score(at: int) -> tuple[int, bool, int]:
+        pairs = zip(reference[at : at + len(head)], head, strict=False)
+        return sum(one[0] == two[0] and same(one[1], two[1]) for one, two in pairs), at <= reached, at
+
+    return max(candidates, key=score)
+
+
+def _next(positions: list[int], cursor: int) -> int | None:
+    """The nearest position from the cursor on; the last before it where there is none."""
+    if not positions:
+        return None
+    index = bisect_left(positions, cursor)
+    return positions[min(index, len(positions) - 1)]
+
+
+def same(one: float | None, other: float | None) -> bool:
+    """None stands for what is not a number, and is the same as itself."""
+    return one == other
+
+
+def _difference(reference: Series, other: Trace, metric: str) -> MetricDifference | None:
+    laid = replay(reference, other.attempts, metric)
+    differing = [(index, one) for index, one in enumerate(laid.stretches) if one.differing]
+    if not differing:
+        return None
+    index, stretch = differing[0]
+    first, value = stretch.differing[0]
+    every = [one for _, stretch in differing for one in stretch.differing]
+    largest, at = max((_apart(reference[position][1], value), -position) for position, value in every)
+    scale = max((abs(value) for _, value in reference if value is not None), default=0.0)
+    return MetricDifference(
+        run=other.run,
+        metric=metric,
+        attempt=index + 1,
+        step=reference[first][0],
+        expected=reference[first][1],
+        found=value,
+        agreed=first - (stretch.start or 0),
+        count=len({position for position, _ in every}),
+        heals=all(_heals(one) for _, one in differing),
+        first=reference[0][1],
+        largest=largest,
+        relative=largest / scale if scale else float(largest > 0),
+        largest_step=reference[-at][0],
+    )
+
+
+def _heals(stretch: Stretch) -> bool:
+    """Only the first value or two differ, and others follow that agree."""
+    return len(stretch.differing) <= 2 and stretch.end - 1 > stretch.differing[-1][0]
+
+
+def _apart(one: float | None, other: float | None) -> float:
+    if one is None or other is None:
+        return 0.0 if one is other else float("inf")
+    return abs(one - other)
+
+
+def _behind(reference: Series, step: float | None) -> int:
+    """The position behind the last value up to a step; 0 where the step is unknown."""
+    if step is None:
+        return 0
+    return sum(1 for one, _ in reference if one is not None and one <= step)

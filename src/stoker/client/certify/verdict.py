@@ -1,0 +1,204 @@
+"""The verdict on what a certification has seen: one word, the reason, and what to add. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stoker.client.certify import diagnosis, remedies
+from stoker.client.certify.code import Trait
+from stoker.client.certify.evidence import Evidence, Trace
+from stoker.client.certify.files import FileChange, FileFault
+from stoker.client.certify.replay import MetricDifference, Resume, differences, main_metric, replay, resumes, whole
+
+SLIGHT = 0.01  # of the largest value: differences up to this are `close`
+
+
+class Grade(StrEnum):
+    EXACT = "exact"
+    CLOSE = "close"
+    LOSSY = "lossy"
+    BROKEN = "broken"
+    UNDECIDED = "undecided"  # the script is not deterministic by itself, or was never evicted: nothing can be said
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    grade: Grade
+    reason: str
+    details: tuple[str, ...] = ()
+    advice: str = ""  # what to do
+    lines: tuple[str, ...] = ()  # to add
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The first of these that has something to say."""
+    for look in (_unable, _failed, _unsteady, _different, _lossy):
+        if verdict := look(evidence):
+            return verdict
+    return _exact(evidence)
+
+
+def differs(evidence: Evidence) -> bool:
+    """Something is not as in the undisturbed run, so that a second undisturbed one is worth its time."""
+    return bool(evidence.files or any(_metrics(evidence, trace) for trace in evidence.disturbed))
+
+
+def all_resumes(evidence: Evidence) -> list[Resume]:
+    return [one for trace in evidence.disturbed for one in resumes(evidence.undisturbed, trace)]
+
+
+def compared_files(evidence: Evidence) -> list[str]:
+    """Those that are the same in two undisturbed runs, as far as that is known."""
+    unsteady = {change.path for change in evidence.control_files}
+    return [path for path in evidence.undisturbed.files if path not in unsteady and "tfevents" not in path]
+
+
+def _unable(evidence: Evidence) -> Verdict | None:
+    plain = evidence.undisturbed
+    if not plain.succeeded:
+        reason = f"the script fails without any eviction: {plain.reason}"
+        return Verdict(Grade.BROKEN, reason, advice=f"mend that first: `stoker logs {plain.run}` has what it printed")
+    if not evidence.evictions and all(trace.succeeded for trace in evidence.disturbed):
+        reason = f"the script ended before it could be evicted: it runs for {plain.ran_s:.1f} s only"
+        return Verdict(Grade.UNDECIDED, reason, advice="let it train longer, for instance with `--set`")
+    return None
+
+
+def _failed(evidence: Evidence) -> Verdict | None:
+    failed = [trace for trace in evidence.disturbed if not trace.succeeded]
+    if not failed:
+        return None
+    trace = failed[0]
+    after = f"after {_times(trace.evictions, 'eviction')}"
+    if trace.timed_out:
+        usual = f"undisturbed it takes {evidence.undisturbed.took_s:.1f} s"
+        reason = f"the run did not end {after}: it was stopped after {trace.took_s:.0f} s; {usual}"
+        return Verdict(Grade.BROKEN, reason, advice=f"see what it does: `stoker logs {trace.run}`")
+    found = diagnosis.of_failure(evidence, trace)
+    reason = f"the script fails {after}: {found.reason}"
+    return Verdict(Grade.BROKEN, reason, found.details, found.advice, found.lines)
+
+
+def _unsteady(evidence: Evidence) -> Verdict | None:
+    if evidence.control is None or not differs(evidence):
+        return None
+    metrics = differences(evidence.undisturbed, evidence.control)
+    numbers = [change for change in evidence.control_files if change.fault is FileFault.NUMBERS]
+    nothing_left = not compared_files(evidence) and not main_metric(evidence.undisturbed)
+    if not (metrics or numbers or nothing_left):
+        return None
+    what = [_metric_words(one) for one in metrics[:3]] + [file_words(one) for one in evidence.control_files[:3]]
+    has = diagnosis.traits(evidence)
+    return Verdict(
+        Grade.UNDECIDED,
+        "the script is not deterministic by itself: two undisturbed runs differ, so nothing can be said about resuming",
+        tuple(what),
+        "make two undisturbed runs agree first, with a seed for everything that is drawn",
+        remedies.determinism(Trait.TORCH in has, Trait.NUMPY in has),
+    )
+
+
+def _different(evidence: Evidence) -> Verdict | None:
+    files = _files(evidence)
+    metrics = [one for trace in evidence.disturbed for one in _metrics(evidence, trace)]
+    gaps = [words for trace in evidence.disturbed if (words := _gaps(evidence.undisturbed, trace))]
+    if not (files or metrics or gaps):
+        return None
+    found = diagnosis.of_difference(evidence, metrics, files, gaps)
+    details = [_metric_words(one) for one in metrics[:4]] + [file_words(one) for one in files[:4]] + gaps[:2]
+    if work := repeated_words(evidence):
+        details.append(work)
+    grade = Grade.CLOSE if not gaps and _slight(evidence, metrics, files) else Grade.BROKEN
+    return Verdict(grade, found.reason, (*found.details, *details), found.advice, found.lines)
+
+
+def _lossy(evidence: Evidence) -> Verdict | None:
+    found = diagnosis.of_loss(evidence, all_resumes(evidence), steps(evidence.undisturbed))
+    if found is None:
+        return None
+    details = [*found.details, *filter(None, [repeated_words(evidence)])]
+    grade = Grade.UNDECIDED if found.undecided else Grade.LOSSY
+    return Verdict(grade, found.reason, tuple(details), found.advice, found.lines)
+
+
+def _exact(evidence: Evidence) -> Verdict:
+    reason = f"after {_times(evidence.evictions, 'eviction')} everything is as in the undisturbed run"
+    details = [repeated_words(evidence) or "no step was done twice"] if steps(evidence.undisturbed) else []
+    if not details:
+        details.append("the script reports no steps, so work done twice cannot be counted")
+    return Verdict(Grade.EXACT, reason, tuple(details))
+
+
+def steps(trace: Trace) -> int:
+    return len(whole(trace).get(main_metric(trace), ()))
+
+
+def repeated_words(evidence: Evidence) -> str:
+    """`12 steps were done twice, 2.4 per eviction of 40; 4 of them …`; empty where none were."""
+    found = all_resumes(evidence)
+    total = sum(one.repeated for one in found)
+    if not total:
+        return ""
+    share = f"{total / len(found):.1f} per eviction of {steps(evidence.undisturbed)}"
+    own = sum(one.by_script for one in found)
+    cause = f"; {own} of them had been reported but not saved when the checkpoint was kept" if own else ""
+    return f"{_times(total, 'step')} {'was' if total == 1 else 'were'} done twice, {share}{cause}"
+
+
+def file_words(change: FileChange) -> str:
+    match change.fault:
+        case FileFault.MISSING:
+            return f"file {change.path}: missing"
+        case FileFault.EXTRA:
+            return f"file {change.path}: the undisturbed run has none"
+        case FileFault.NUMBERS:
+            where = f", in {change.where}" if change.where else ""
+            amount = f"{change.largest:.3g} ({change.relative:.2%})"
+            return f"file {change.path}: numbers differ by up to {amount}{where}"
+        case _:
+            return f"file {change.path}: differs{f' ({change.detail})' if change.detail else ''}"
+
+
+def _metric_words(one: MetricDifference) -> str:
+    step = f" from step {one.step:g} on" if one.step is not None else ""
+    largest = f"{one.largest:.3g} ({one.relative:.2%})"
+    at = f" at step {one.largest_step:g}" if one.largest_step is not None else ""
+    return f"metric {one.metric}: differs{step}, by up to {largest}{at}"
+
+
+def _metrics(evidence: Evidence, trace: Trace) -> list[MetricDifference]:
+    return differences(evidence.undisturbed, trace)
+
+
+def _files(evidence: Evidence) -> list[FileChange]:
+    unsteady = {change.path for change in evidence.control_files}
+    return [change for change in evidence.files if change.path not in unsteady]
+
+
+def _gaps(undisturbed: Trace, trace: Trace) -> str:
+    """Steps that were left out, or that the undisturbed run does not have."""
+    metric = main_metric(undisturbed)
+    reference = whole(undisturbed).get(metric, ())
+    laid = replay(reference, trace.attempts, metric)
+    if laid.missing:
+        first = reference[laid.missing[0]][0]
+        at = f", the first is step {first:g}" if first is not None else ""
+        return f"{_times(len(laid.missing), 'step')} of {len(reference)} were never reported{at}"
+    unknown = [step for one in laid.stretches for step in one.unknown]
+    if unknown:
+        at = f", the first is step {unknown[0]:g}" if unknown[0] is not None else ""
+        return f"{_times(len(unknown), 'step')} that the undisturbed run does not have{at}"
+    return ""
+
+
+def _slight(evidence: Evidence, metrics: list[MetricDifference], files: list[FileChange]) -> bool:
+    """Small differences; or ones that pass, while every file is the same in the end."""
+    if any(change.fault is not FileFault.NUMBERS or change.relative > SLIGHT for change in files):
+        return False
+    passing = bool(compared_files(evidence)) and not files
+    return all(one.relative <= SLIGHT or (passing and one.heals) for one in metrics)
+
+
+def _times(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
