@@ -28,12 +28,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="3 rounds and smaller sizes; kept in results/quick")
     parser.add_argument("--alone", action="store_true", help="without the peers; nothing is kept")
     parser.add_argument("--rounds", type=int, help="how often each is measured (7, or 3 with --quick)")
+    parser.add_argument(
+        "--patience", type=float, default=4.0, metavar="S", help="longest wait for a quiet machine before each sample"
+    )
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.names if name not in BENCHMARKS]:
         parser.error(f"no benchmark `{unknown[0]}`; there are {', '.join(BENCHMARKS)}")
     # A benchmark that is told to end stops its servers first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    plan = Plan(rounds=given.rounds or (3 if given.quick else 7), quick=given.quick, alone=given.alone)
+    rounds = given.rounds or (3 if given.quick else 7)
+    plan = Plan(rounds, quick=given.quick, alone=given.alone, patience_s=given.patience)
     missed = 0
     for name in given.names or BENCHMARKS:
         result = BENCHMARKS[name](plan)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.commands import Command, CommandFailed, on_pipe, on_terminal, workplace
-from benchmarks.measure import Goal, Plan, Result, interleave, percentile
+from benchmarks.measure import Goal, Plan, Result, percentile
 from benchmarks.subject import Stoker, installed
 
 LINE_BYTES = 100
@@ -65,7 +65,7 @@ def run(plan: Plan) -> Result:
 def _flood(plan: Plan, result: Result, megabytes: int, peer_megabytes: int) -> None:
     with workplace() as place, ExitStack() as services:
         big = {command.name: _flooded(command) for command in _own_commands(place, services, _flood_script(megabytes))}
-        floods = interleave(big, plan.rounds)
+        floods = plan.interleave(big)
         for name, samples in floods.items():
             goal = Goal(at_least=40.0) if name == STOKER else None
             speeds = [sample.megabytes_per_s for sample in samples]
@@ -77,7 +77,7 @@ def _flood(plan: Plan, result: Result, megabytes: int, peer_megabytes: int) -> N
     with workplace() as place, ExitStack() as services:
         script = _flood_script(peer_megabytes)
         commands = [*_own_commands(place, services, script), *_peer_commands(place, services, script)]
-        floods = interleave({command.name: _flooded(command) for command in commands}, plan.rounds)
+        floods = plan.interleave({command.name: _flooded(command) for command in commands})
         for name, samples in floods.items():
             result.add(f"{name}: {peer_megabytes} MB of lines", "MB/s", [each.megabytes_per_s for each in samples])
             intact = [float(one.digest == bare.digest) for one, bare in zip(samples, floods[BARE], strict=True)]

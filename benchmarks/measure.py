@@ -60,14 +60,18 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much to measure. `alone` leaves the peers out."""
+    """How much to measure. `alone` leaves the peers out; `patience_s` is for a quiet machine, before each sample."""
 
     rounds: int = 7
     quick: bool = False
     alone: bool = False
+    patience_s: float = 4.0
 
     def size(self, full: int, quick: int) -> int:
         return quick if self.quick else full
+
+    def interleave(self, contestants: Mapping[str, Callable[[], Sample]], warm_up: int = 1) -> dict[str, list[Sample]]:
+        return interleave(contestants, self.rounds, warm_up, settle=lambda: wait_for_quiet(self.patience_s))
 
 
 @dataclass(slots=True)
@@ -123,7 +127,7 @@ class Result:
         return "\n".join([f"{self.benchmark} (load before and after: {load})", *(line.rstrip() for line in lines)])
 
 
-def wait_for_quiet(limit_s: float = 4.0) -> float:
+def wait_for_quiet(limit_s: float) -> float:
     """Returns once the processors are mostly idle, or when the time is up; the share that was busy at the last look.
 
     It also lets the tail of the contestant before die down.
@@ -142,12 +146,12 @@ def interleave(
     contestants: Mapping[str, Callable[[], Sample]],
     rounds: int,
     warm_up: int = 1,
-    settle: Callable[[], object] = wait_for_quiet,
+    settle: Callable[[], object] = lambda: None,
 ) -> dict[str, list[Sample]]:
     """Every contestant once per round, so that a noisy minute hits all of them.
 
-    Each round starts with another contestant, so that none always follows the same neighbour, and everyone begins on
-    a quiet machine if there is one to be had. Warm-up rounds fill caches and are not counted.
+    Each round starts with another contestant, so that none always follows the same neighbour. `settle` is called
+    before every sample. Warm-up rounds fill caches and are not counted.
     """
     names = list(contestants)
     samples: dict[str, list[Sample]] = {name: [] for name in names}

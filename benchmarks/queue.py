@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.commands import Command, clean_environment, on_pipe, workplace
-from benchmarks.measure import Goal, Plan, Result, interleave, over
+from benchmarks.measure import Goal, Plan, Result, over
 from benchmarks.subject import Stoker, Usage, installed
 from stoker.model.job import Job
 from stoker.model.run import RunState
@@ -71,7 +71,7 @@ def run(plan: Plan) -> Result:
         if not plan.alone:
             result.versions[RAY] = peers.install(peers.RAY)
             contestants |= _ray(place, services, folder, plan.size(8, 4))
-        batches = interleave(contestants, plan.rounds, warm_up=0)
+        batches = plan.interleave(contestants, warm_up=0)
     for name, each in batches.items():
         result.add(f"{name}, {each[0].runs:,} runs: time per run", "ms", [batch.each_ms for batch in each])
     ours, bare = batches[STOKER], batches[BARE]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.commands import Command, clean_environment, on_pipe, workplace
-from benchmarks.measure import Goal, Plan, Result, interleave
+from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
 from stoker.client import tree
 
@@ -35,7 +35,7 @@ def run(plan: Plan) -> Result:
         if not plan.alone:
             result.versions[peers.RAY.name] = peers.install(peers.RAY)
             contestants |= _git(place, big) | _ray(place, services, small, big)
-        samples = interleave(contestants, plan.rounds)
+        samples = plan.interleave(contestants)
     for name, taken in samples.items():
         result.add(f"{name}, one of {files:,} files changed", "s", taken, GOALS.get(name))
     return result

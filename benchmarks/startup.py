@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.commands import Command, on_pipe, workplace
-from benchmarks.measure import Goal, Plan, Result, interleave
+from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
 from stoker.testing.seeds import fill
 
@@ -28,7 +28,7 @@ def run(plan: Plan) -> Result:
         ]
         if not plan.alone:
             commands += [_help_of(peer, place, result) for peer in PEERS_WITH_COMMAND]
-        samples = interleave({command.name: _seconds(command) for command in commands}, plan.rounds)
+        samples = plan.interleave({command.name: _seconds(command) for command in commands})
     goals = {help_: Goal(at_most=0.15), ps: Goal(at_most=0.4)}
     for name, taken in samples.items():
         result.add(name, "s", taken, goals.get(name))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks import peers
 from benchmarks.commands import Command, Playback, on_terminal, workplace
-from benchmarks.measure import Goal, Plan, Result, interleave, over
+from benchmarks.measure import Goal, Plan, Result, over
 from benchmarks.subject import Stoker, installed
 
 HELLO = 'print("hello")\n'
@@ -23,7 +23,7 @@ def run(plan: Plan) -> Result:
         if not plan.alone:
             result.versions.update({peer.name: peers.install(peer) for peer in peers.ALL})
             commands += _peer_commands(place, services)
-        plays = interleave({command.name: _play(command) for command in commands}, plan.rounds)
+        plays = plan.interleave({command.name: _play(command) for command in commands})
     first = {name: [played.first_s(MARK) for played in each] for name, each in plays.items()}
     total = {name: [played.total_s for played in each] for name, each in plays.items()}
     for name in plays:

@@ -49,7 +49,7 @@ def test_rounds_interleave_contestants_and_change_who_begins() -> None:
         return len(order)
 
     contestants = {name: lambda name=name: contestant(name) for name in "abc"}
-    samples = interleave(contestants, rounds=3, warm_up=1, settle=lambda: None)
+    samples = interleave(contestants, rounds=3, warm_up=1)
     assert order == ["c", "a", "b", "a", "b", "c", "b", "c", "a", "c", "a", "b"]
     assert samples == {"a": [4, 9, 11], "b": [5, 7, 12], "c": [6, 8, 10]}
 
