@@ -90,9 +90,7 @@ def _latency(plan: Plan, result: Result, seconds: int) -> None:
         commands = _own_commands(place, services, script)
         if not plan.alone:
             commands += _peer_commands(place, services, script)
-        delays = interleave(
-            {command.name: _delayed(command, PER_SECOND * seconds) for command in commands}, plan.rounds
-        )
+        delays = plan.interleave({command.name: _delayed(command, PER_SECOND * seconds) for command in commands})
     for name, samples in delays.items():
         for percent in (50, 99):
             goal = Goal(at_most=150.0) if (name, percent) == (STOKER, 99) else None
