@@ -112,14 +112,14 @@ def test_uv_installs_requirements(tmp_path: Path) -> None:
     found = recipe(tmp_path, "requirements.txt", {"requirements.txt": ""})
     make, install = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
     assert make == ["/bin/uv", "venv", "--quiet", "--no-project", "--python", "/usr/bin/python3", str(VENV)]
-    assert install[:5] == ["/bin/uv", "pip", "install", "--python", "/environments/x/bin/python"]
+    assert install[:6] == ["/bin/uv", "pip", "install", "--quiet", "--python", "/environments/x/bin/python"]
     assert install[-2:] == ["-r", str(tmp_path / "requirements.txt")]
 
 
 def test_uv_keeps_to_a_lock(tmp_path: Path) -> None:
     found = recipe(tmp_path, "uv.lock", {"uv.lock": "", "pyproject.toml": ""})
     (sync,) = steps(found, "/usr/bin/python3", VENV, "/bin/uv")
-    assert sync[:3] == ["/bin/uv", "sync", "--frozen"]
+    assert sync[:4] == ["/bin/uv", "sync", "--quiet", "--frozen"]
     assert "--no-install-project" in sync
 
 

@@ -104,7 +104,7 @@ def test_the_header_says_what_is_run_and_where(make_run: MakeRun) -> None:
 
 def test_only_settings_that_were_changed_are_shown() -> None:
     job = Job(name="ants", run="true", nodes=2, env={"SEED": "7", "A": "b"}, spot={"max_price": "0.5"}, on="azure")
-    assert settings(job).splitlines() == ["nodes: 2", "spot: max_price=0.5, fallback=none", "env: SEED=7, A=b"]
+    assert settings(job).splitlines() == ["nodes: 2", "spot: max_price=0.5", "env: SEED=7, A=b"]
     assert settings(Job(name="ants", run="true")) == ""
 
 

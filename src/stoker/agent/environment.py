@@ -90,9 +90,9 @@ def steps(recipe: Recipe, python: str, venv: Path, uv: str | None) -> list[list[
         return [[python, "-m", "venv", str(venv)], *install]
     if recipe.kind is Kind.UV_LOCK:
         own = [] if recipe.private else ["--no-install-project"]
-        return [[uv, "sync", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
+        return [[uv, "sync", "--quiet", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
     make = [uv, "venv", "--quiet", "--no-project", "--python", python, str(venv)]
-    return [make, [uv, "pip", "install", "--python", inside, "-r", str(recipe.file)]]
+    return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(recipe.file)]]
 
 
 def tool_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +170,7 @@ def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], wor
     workshop.stopping.check()
     if process.returncode:
         reason = _reason(workshop.log, start)
-        raise Broken(f"`{recipe.file.name}` could not be installed: {reason}", "the log has all that was said about it")
+        raise Broken(f"`{recipe.file.name}` could not be installed: {reason}", "see what it said with `stoker logs`")
 
 
 def _reason(log: Path, start: int) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from stoker.agent.endings import Broken
+
 _PIPE_BYTES = 1 << 20
 
 
@@ -38,4 +40,7 @@ def _spawn(argv: Sequence[str], env: Mapping[str, str], standard: Sequence[int])
     """In a session of its own, with these three files and no others. Not by `subprocess`: that is 5 ms of imports."""
     files = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(standard)]
     default = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these, and so would its children
-    return os.posix_spawnp(argv[0], tuple(argv), env, file_actions=files, setsid=True, setsigdef=default)
+    try:
+        return os.posix_spawnp(argv[0], tuple(argv), env, file_actions=files, setsid=True, setsigdef=default)
+    except FileNotFoundError:
+        raise Broken(f"`{argv[0]}` was not found on this node", "install it, or change the launcher") from None

@@ -21,7 +21,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "plan": "Show what `stoker run` would do, and do nothing.",
         "run": "Run a job and show its output.",
         "rerun": "Run an earlier run once more, with the same code and Python.",
-        "certify": "Prove that a script goes on exactly where it was after evictions.",
+        "certify": "Prove that a script survives evictions exactly.",
     },
     "Watch": {
         "ps": "List runs: those under way first.",

@@ -35,7 +35,7 @@ _STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.LOSSY: "warn", Grade.
 @click.option("--seed", default=None, type=int, metavar="N", help="Choose the same moments as another time.")
 @json_option()
 def command(file: str, evictions: int, sets: tuple[str, ...], seed: int | None, as_json: bool) -> int:
-    """Prove that a script goes on exactly where it was after evictions.
+    """Prove that a script survives evictions exactly.
 
     Runs the job on this computer, once undisturbed and then with evictions at random moments, with notice and without.
     Compares output files, metrics and steps, and says one of:

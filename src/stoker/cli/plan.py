@@ -21,7 +21,7 @@ from stoker.client.submission import Plan
     cls=Command,
     examples=[
         ("stoker plan", "what `stoker run` would do"),
-        ("stoker plan --set nodes=4 --json", "with another setting, for a program"),
+        ("stoker plan --set retries=2 --json", "with another setting, for a program"),
     ],
 )
 @job_options()
@@ -63,6 +63,7 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
         ("outputs", f"{plan.job.outputs}{landing}"),
         ("secrets", ", ".join(plan.secrets)),
         ("settings", settings(plan.job)),
+        ("note", "\n".join(plan.notes)),
     ]
 
 
@@ -71,7 +72,7 @@ def _where(plan: Plan) -> str:
     place = ", ".join(filter(None, [offer.provider, offer.size, offer.place])) if offer else plan.job.on
     price = f", ${offer.usd_per_hour}/hour" if offer and offer.usd_per_hour else ""
     busy = f"all busy now, {words.count(plan.queued_ahead, 'run')} ahead"
-    queue = "" if plan.free is None else f", {plan.free:,} free now" if plan.free else f", {busy}"
+    queue = "" if plan.free is None else f", {words.count(plan.free, 'slot')} free now" if plan.free else f", {busy}"
     return f"{place}{price}{queue}"
 
 

@@ -22,7 +22,7 @@ _PATIENCE_S = 1.0
     cls=Command,
     examples=[
         ("stoker run", "run the job in stoker.yaml"),
-        ("stoker run --set nodes=2 --set env.SEED=7", "change the job on the way"),
+        ("stoker run --set retries=2 --set env.SEED=7", "change the job on the way"),
         ("stoker run -d train/stoker.yaml", "submit another file and return at once"),
     ],
 )

@@ -41,6 +41,7 @@ class Plan:
     offer: Offer | None
     free: int | None  # nodes that could be had now; None: unknown
     queued_ahead: int
+    notes: tuple[str, ...] = ()  # what the job asks for and has no effect there
 
     @property
     def files(self) -> int:
@@ -87,6 +88,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         offer=wire.from_plain(Offer, answer["offer"]) if answer.get("offer") else None,
         free=answer.get("free"),
         queued_ahead=answer.get("queued_ahead") or 0,
+        notes=tuple(answer.get("notes", ())),
     )
 
 

@@ -109,8 +109,8 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
             return _again_or_end(run, report.message or "its node was shut down", now)
         case Outcome.FAILED if _failures(run) <= run.job.retries and run.wish is Wish.GO_ON:
-            left = run.job.retries - _failures(run) + 1
-            text = f"attempt {ended.number} failed ({report.message}); trying again, {left} of {run.job.retries} left"
+            retry = f"retry {_failures(run)} of {run.job.retries}"
+            text = f"attempt {ended.number} failed ({report.message}); trying again, {retry}"
             return Decision(replace(run, state=RunState.QUEUED, reason="waits to try again")).noting(now, "retry", text)
         case _:
             return _end(replace(run, hint=report.hint), RunState.FAILED, now, report.message, report.exit_code or 125)

@@ -11,6 +11,7 @@ from stoker.model.job import Priority
 from stoker.model.run import AttemptState, Run, RunState
 
 _RANK = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+_UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
 MOST_DELAY_S = 60.0
 
 
@@ -20,13 +21,24 @@ def queue(runs: Collection[Run]) -> list[Run]:
     return sorted(waiting, key=lambda run: (_RANK[run.job.priority], run.id))
 
 
+def why_waiting(run: Run, runs: Collection[Run], slots: Mapping[str, int | None]) -> str:
+    """Why a queued run has not started, for whoever asks; empty where it is about to."""
+    most = slots.get(run.job.on)
+    busy = sum(one.job.nodes for one in runs if one.job.on == run.job.on and one.state in _UNDER_WAY)
+    before = takewhile(lambda one: one.id != run.id, queue(runs))
+    ahead = sum(one.job.on == run.job.on for one in before)
+    if most is None or (busy + run.job.nodes <= most and not ahead):
+        return ""
+    return f"{busy} of {most} slots are busy, {ahead} ahead"
+
+
 def place(
     runs: Collection[Run], slots: Mapping[str, int | None], now: datetime, *, held: Collection[str] = ()
 ) -> list[Run]:
     """`slots` is how many nodes each provider may have up at once; None: no limit known. `held` are ids of runs whose
     earlier nodes are still there: a second attempt beside the first could write twice. A run that does not fit holds
     back those behind it on the same provider, so that wide runs are not starved by narrow ones."""
-    under_way = (run for run in runs if run.state in (RunState.STARTING, RunState.RUNNING))
+    under_way = (run for run in runs if run.state in _UNDER_WAY)
     busy = Counter(dict.fromkeys(slots, 0))
     for run in under_way:
         busy[run.job.on] += run.job.nodes

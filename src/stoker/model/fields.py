@@ -345,7 +345,8 @@ def read_record(of: type[Any], value: Mapping[str, Plain], prefix: str) -> Any:
     for key in value:
         if key not in known:
             near = nearest(key, known) if isinstance(key, str) else ""
-            problems.append(Problem(f"{prefix}{key}" or '""', "an unknown key", "one of " + ", ".join(known), near))
+            expected = "a known key" if near else "one of " + ", ".join(known)
+            problems.append(Problem(f"{prefix}{key}" or '""', "an unknown key", expected, near))
     for name, one in known.items():
         if name in value:
             try:

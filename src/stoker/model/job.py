@@ -85,6 +85,20 @@ class Scalar:
         return {"type": ["string", "number", "boolean"]}
 
 
+@dataclass(frozen=True)
+class PythonText:
+    """A version may be written like the number it looks like: what reads job files keeps `3.10` as it was written."""
+
+    expected: str = "a Python version such as `3.12`, or the path of an interpreter"
+
+    def read(self, value: Plain, path: str) -> str:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return Text(self.expected).read(str(value) if number and abs(value) < 100 else value, path)
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": ["string", "number"]}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Environment:
     """The software a run needs. With nothing given: the Python that submits."""
@@ -93,7 +107,7 @@ class Environment:
         Maybe(FolderInTree()), "`requirements.txt`, `pyproject.toml` or a lock file to build a venv from", default=None
     )
     python: str | None = a(
-        Maybe(Text("a Python version such as `3.12`, or the path of an interpreter")),
+        Maybe(PythonText()),
         "which Python; default: the one that submits",
         default=None,
     )

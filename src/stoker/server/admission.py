@@ -26,6 +26,12 @@ def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
     return min(offers, key=lambda offer: offer.usd_per_hour)
 
 
+def no_effect(job: Job, provider: Provider) -> list[str]:
+    """What the job asks for and gets no answer to there: no reason to refuse it, but one to say so."""
+    given = {"spot": job.spot, "deadline": job.deadline} if not provider.features.spot else {}
+    return [f"`{name}` has no effect on `{job.on}`" for name, value in given.items() if value]
+
+
 def _node_problems(job: Job, provider: Provider) -> list[Problem]:
     problems: list[Problem] = []
     most = provider.features.most_nodes

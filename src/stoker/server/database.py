@@ -48,6 +48,7 @@ _RUNS = Table(
     Column("submission", String),
     Column("facts", Text),
 )
+_EXPERIMENTS = Table("experiments", _META, Column("name", String, primary_key=True), Column("last_number", Integer))
 _EVENTS = Table(
     "events",
     _META,
@@ -152,8 +153,7 @@ class Database:
 
 
 def _numbered(connection: Connection, run: Run) -> Run:
-    newest = select(func.max(_RUNS.c.number)).where(_RUNS.c.experiment == run.experiment)
-    number = (connection.execute(newest).scalar() or 0) + 1
+    number = _next_number(connection, run.experiment)
     taken = select(_RUNS.c.id)
     if run.name:
         if connection.execute(taken.where(_RUNS.c.name == run.name)).scalar():
@@ -162,6 +162,19 @@ def _numbered(connection: Connection, run: Run) -> Run:
     while connection.execute(taken.where(_RUNS.c.name == f"{run.experiment}-{number}")).scalar():
         number += 1  # somebody gave this name to a run by hand
     return replace(run, number=number, name=f"{run.experiment}-{number}")
+
+
+def _next_number(connection: Connection, experiment: str) -> int:
+    """Never one that was given before, also if that run has been removed."""
+    newest = select(func.max(_RUNS.c.number)).where(_RUNS.c.experiment == experiment)
+    remembered = select(_EXPERIMENTS.c.last_number).where(_EXPERIMENTS.c.name == experiment)
+    last = connection.execute(remembered).scalar()
+    number = max(connection.execute(newest).scalar() or 0, last or 0) + 1
+    if last is None:
+        connection.execute(insert(_EXPERIMENTS).values(name=experiment, last_number=number))
+    else:
+        connection.execute(update(_EXPERIMENTS).where(_EXPERIMENTS.c.name == experiment).values(last_number=number))
+    return number
 
 
 def _row(run: Run) -> dict[str, Any]:

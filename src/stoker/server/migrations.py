@@ -18,6 +18,8 @@ _STEPS: list[list[str]] = [
             submission VARCHAR(64) UNIQUE,
             facts TEXT NOT NULL
         )""",
+        # Numbers are never given twice, also when the newest run of an experiment was removed.
+        "CREATE TABLE experiments (name VARCHAR(60) PRIMARY KEY, last_number INTEGER NOT NULL)",
         "CREATE INDEX runs_by_experiment ON runs (experiment, number)",
         "CREATE INDEX runs_by_state ON runs (state, id)",
         "CREATE INDEX runs_open ON runs (is_open)",

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stoker.engine.actions import Action
+from stoker.engine.placement import why_waiting
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
@@ -16,7 +17,7 @@ from stoker.errors import Missing, StokerError
 from stoker.model import layout, wire
 from stoker.model.node import Need, NodeSight
 from stoker.model.report import Report
-from stoker.model.run import Run
+from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
 from stoker.server.ledger import Ledger
@@ -49,8 +50,12 @@ class Reconciler:
         """Something changed: do not wait for the next round."""
         self._woken.set()
 
-    def with_live_metrics(self, run: Run) -> Run:
-        """The run with what its agent last reported. The database learns of metrics only when the run has ended."""
+    def live(self, run: Run) -> Run:
+        """The run with what is true only now: what its agent last reported, or what it waits for. The database learns
+        of metrics when the run has ended."""
+        if run.state is RunState.QUEUED and not run.reason:
+            slots = {name: _slots(provider) for name, provider in self._providers.items()}
+            return replace(run, reason=why_waiting(run, self._ledger.open, slots))
         _, report, _ = self._reports.get(run.attempt.key if run.attempt else "", (b"", None, 0.0))
         return replace(run, metrics=report.metrics) if report and not run.state.ended else run
 

@@ -17,7 +17,7 @@ from stoker.model.job import Job
 from stoker.model.orders import Wish
 from stoker.model.run import Event, Run, RunState
 from stoker.model.submission import Submission
-from stoker.server.admission import admit
+from stoker.server.admission import admit, no_effect
 from stoker.server.api.shape import answer, body, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
@@ -47,7 +47,8 @@ async def plan(request: Request) -> Response:
     busy = sum(run.job.nodes for run in under_way if run.state in (RunState.STARTING, RunState.RUNNING))
     waiting = len(queue(under_way))
     free = None if offer.slots is None else max(offer.slots - busy, 0)
-    return answer({"offer": offer, "free": free, "queued_ahead": waiting})
+    notes = no_effect(job, service.providers[job.on])
+    return answer({"offer": offer, "free": free, "queued_ahead": waiting, "notes": notes})
 
 
 @router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run))
@@ -81,9 +82,10 @@ async def page(
         raise BadInput(f"there is no state `{state}`", hint="active, " + ", ".join(RunState))
     service = service_of(request)
     runs = await call(service.database.page, limit, before, experiment, state)
-    under_way = {run.id: service.reconciler.with_live_metrics(run).metrics for run in service.ledger.open}
-    live = [run | {"metrics": under_way[run["id"]]} if under_way.get(run["id"]) else run for run in runs]
-    return answer({"runs": live, "next": runs[-1]["id"] if len(runs) == limit else None})
+    shown = {run["id"] for run in runs}
+    live = {run.id: service.reconciler.live(run) for run in service.ledger.open if run.id in shown}
+    rows = [replace(live[run["id"]], packages={}) if run["id"] in live else run for run in runs]
+    return answer({"runs": rows, "next": runs[-1]["id"] if len(runs) == limit else None})
 
 
 @router.get("/runs/{name}", responses=gives(Run))
@@ -91,7 +93,7 @@ async def show(request: Request, name: str, newer_than: int = -1, wait_s: float 
     service = service_of(request)
     ledger = service.ledger
     run = await ledger.wait(name, newer_than, wait_s) if wait_s else await ledger.find(name)
-    return answer(service.reconciler.with_live_metrics(run))
+    return answer(service.reconciler.live(run))
 
 
 @router.get("/runs/{name}/events")
