@@ -38,6 +38,12 @@ def test_ranks_are_numbered_across_nodes() -> None:
     assert [ranks[1].env[name] for name in names] == ["3", "6", "1", "2", "1", "10.0.0.1", "29500"]
 
 
+def test_a_rank_that_is_alone_is_not_told_that_somebody_starts_others() -> None:
+    (one,) = commands(orders(), place())
+    assert (one.env["RANK"], one.env["WORLD_SIZE"]) == ("0", "1")
+    assert "LOCAL_RANK" not in one.env
+
+
 def test_torchrun_starts_the_ranks_itself() -> None:
     (one,) = commands(orders(nodes=2, node=1, launcher="torchrun"), place(processes=4))
     assert one.launches

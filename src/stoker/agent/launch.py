@@ -62,15 +62,23 @@ def commands(orders: Orders, place: Place) -> list[RankCommand]:
             {
                 "RANK": str(first + local),
                 "WORLD_SIZE": str(world),
-                "LOCAL_RANK": str(local),
-                "LOCAL_WORLD_SIZE": str(place.processes),
-                "NODE_RANK": str(orders.node),
+                **(_local(orders, place, local) if world > 1 else {}),
                 **meeting,
                 **env,  # last, because the job's own variables win
             },
         )
         for local in range(place.processes)
     ]
+
+
+def _local(orders: Orders, place: Place, local: int) -> dict[str, str]:
+    """Not for a rank that is alone: frameworks take LOCAL_RANK as a sign that somebody else starts their processes, and
+    would wait for ranks that nobody starts."""
+    return {
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(place.processes),
+        "NODE_RANK": str(orders.node),
+    }
 
 
 def command_line(orders: Orders, folder: NodeFolder) -> str:

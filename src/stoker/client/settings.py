@@ -31,8 +31,10 @@ class Settings:
         return self.environ.get(name)
 
     def for_server(self) -> dict[str, str]:
-        """The variables a server is started with: everything, and the home as it was read here."""
-        return {**self.environ, "STOKER_HOME": str(self.home.root)}
+        """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run
+        that this program is part of: the server would be ended together with that run."""
+        kept = {name: value for name, value in self.environ.items() if name != "STOKER_NODE_KEY"}
+        return {**kept, "STOKER_HOME": str(self.home.root)}
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
