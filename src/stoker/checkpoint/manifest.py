@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from stoker.checkpoint.faults import Unreadable
@@ -32,7 +33,8 @@ class Manifest:
     ranks: int = 1
 
     def dump(self) -> bytes:
-        return (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode()
+        document = {"format": FORMAT, **asdict(self)}
+        return (json.dumps({**document, "own_sha256": _digest(document)}, indent=1) + "\n").encode()
 
 
 def load(data: bytes) -> Manifest:
@@ -41,6 +43,8 @@ def load(data: bytes) -> Manifest:
         found: dict[str, Any] = json.loads(data)
         if found["format"] != FORMAT:
             raise Unreadable(f"its format is {found['format']!r}; this Stoker reads {FORMAT}")
+        if found.pop("own_sha256") != _digest(found):
+            raise ValueError("its own hash is another")
         manifest = Manifest(
             step=_whole(found["step"]),
             epoch=_whole(found["epoch"]),
@@ -58,6 +62,10 @@ def load(data: bytes) -> Manifest:
     if lost := set(manifest.tensors.values()) - manifest.files.keys():
         raise Unreadable(f"its manifest names the file `{sorted(lost)[0]}` without its hash")
     return manifest
+
+
+def _digest(document: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def _whole(value: Any) -> int:

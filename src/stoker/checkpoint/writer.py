@@ -1,4 +1,4 @@
-"""The thread that writes. The training hands over a snapshot and goes on; one that was not begun gives way to a newer."""
+"""The thread that writes. The training hands over a snapshot and goes on; a newer one may take its place."""
 
 from __future__ import annotations
 
