@@ -21,14 +21,16 @@ from stoker.client.certify.verdict import differs
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.errors import Conflict, StokerError
-from stoker.model import wire
+from stoker.model import layout, wire
+from stoker.model.checkpoint import CheckpointSet
 from stoker.model.job import Job
 from stoker.model.run import Attempt, AttemptState, Event, RunState
 from stoker.model.snapshot import Snapshot
+from stoker.stores.folder import FolderStore
 
 Tell = Callable[[str], None]
 
-_MORE_RUNS = 2  # beyond those planned, where a run ended before all its evictions
+_MORE_RUNS = 3  # beyond those planned, where a run ended before its evictions or no checkpoint had been kept yet
 _LAST_WORDS_BYTES = 8192
 _CANCEL_S = 60.0
 _NAME_LENGTH = 60
@@ -47,6 +49,7 @@ class Certification:
     runs: list[Run] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._store = FolderStore(self.client.settings.home.store) if self.client.settings.local else None
         # Outputs stay in the store, as those of a server elsewhere do: the user's own folder is not filled with them.
         apart = replace(self.client.settings, server=self.client.connection.address.url)
         self.client = Client(apart, self.client.connection)
@@ -76,9 +79,8 @@ class Certification:
     def _carry_out(self, evictions: int, chance: random.Random) -> Evidence:
         self.tell("running it undisturbed")
         plain = self._run(())
-        evidence = Evidence(
-            plain, checkpoints=next(iter(self.job.checkpoints), "checkpoints"), outputs=self.job.outputs
-        )
+        folder = next(iter(self.job.checkpoints), "checkpoints")
+        evidence = Evidence(plain, checkpoints=folder, outputs=self.job.outputs, saved=self._saved(self.runs[0]))
         if not plain.succeeded:
             return evidence
         self.tell(f"  {plain.run} took {plain.took_s:.1f} s")
@@ -90,18 +92,15 @@ class Certification:
         return replace(evidence, code=self._code())
 
     def _disturb(self, evidence: Evidence, evictions: int, chance: random.Random) -> Evidence:
-        """Until all evictions have happened, or a run shows what is wrong."""
+        """Until all evictions have happened and one of them had a checkpoint to go on from, or it is plain what is
+        wrong."""
         plain, first_s = evidence.undisturbed, self._first_s(evidence.undisturbed)
-        planned_runs = moments.plan(chance, plain.ran_s, first_s, evictions)
-        for number in range(len(planned_runs) + _MORE_RUNS):
+        waiting = moments.plan(chance, plain.ran_s, first_s, evictions)
+        for _ in range(len(waiting) + _MORE_RUNS):
             left = evictions - evidence.evictions
-            if not left:
+            if left <= 0 and (evidence.restored or not evidence.saved):
                 break
-            planned = (
-                planned_runs[number]
-                if number < len(planned_runs)
-                else moments.plan(chance, plain.ran_s, first_s, left)[0]
-            )
+            planned, *waiting = waiting or moments.plan(chance, plain.ran_s, first_s, max(left, 1))
             self.tell(f"running it with {len(planned)} eviction{'s' * (len(planned) != 1)}")
             trace = self._run(planned, moments.patience_s(plain.ran_s, len(planned)))
             self.tell(f"  {trace.run} took {trace.took_s:.1f} s")
@@ -143,8 +142,7 @@ class Certification:
 
     def _first_s(self, plain: Trace) -> float:
         """How long the script took to its first step; a tenth of the whole where it reports none."""
-        points = next(run for run in self.runs if run.name == plain.run).metrics()
-        started = next(run for run in self.runs if run.name == plain.run).facts.started_at
+        points, started = self.runs[0].metrics(), self.runs[0].facts.started_at
         if not points or started is None:
             return 0.1 * plain.ran_s
         return min(max((points[0].at - started).total_seconds(), 0.0), plain.ran_s)
@@ -176,6 +174,15 @@ class Certification:
     def _outputs(self, name: str) -> dict[str, str]:
         listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/outputs")
         return {entry.path: entry.sha256 for entry in wire.from_plain(Snapshot, listed).entries if entry.sha256}
+
+    def _saved(self, run: Run) -> tuple[str, ...] | None:
+        """Checkpoints are no part of the API: they are looked up in the store of this computer's server."""
+        if self._store is None:
+            return None
+        keys = sorted(one.key for one in self._store.list(layout.checkpoint_sets(run.facts.id)))
+        return (
+            tuple(entry.path for entry in wire.load(CheckpointSet, self._store.get(keys[-1])).entries) if keys else ()
+        )
 
     def _last_words(self, run: Run) -> str:
         words = b""
@@ -239,5 +246,4 @@ def _attempt(attempt: Attempt, series: dict[str, Series], events: list[Event]) -
         restored_step=float(step[1]) if step else None,
         evicted=attempt.state is AttemptState.EVICTED,
         notice_s=attempt.notice.seconds if attempt.notice else 0.0,
-        nothing_kept=any(one.kind == "notice-committed" and "no finished file" in one.text for one in during),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -65,9 +66,24 @@ def look(source: Path, paths: Iterable[str]) -> tuple[CodeLine, ...]:
 
 def lines_of(file: str, text: str) -> list[CodeLine]:
     found: dict[Trait, CodeLine] = {}
+    told = _told(text)
     for number, line in enumerate(text.splitlines(), 1):
-        code = line.partition("#")[0]
+        code = "" if number in told else line.partition("#")[0]
         for trait, pattern in _COMPILED.items():
             if trait not in found and pattern.search(code):
                 found[trait] = CodeLine(trait, file, number, line.strip()[:100])
     return list(found.values())
+
+
+def _told(text: str) -> set[int]:
+    """Lines of docstrings: they speak of things, and do nothing."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return set()
+    strings = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    return {line for node in strings for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}

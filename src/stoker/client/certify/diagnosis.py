@@ -73,7 +73,7 @@ def of_failure(evidence: Evidence, trace: Trace) -> Diagnosis:
 def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagnosis | None:
     """Where the end is right but much of the way was gone twice. None: no more than has to be."""
     folder, torch = evidence.checkpoints, Trait.TORCH in traits(evidence)
-    if not any(one.restored for one in resumes):
+    if not evidence.restored:
         return _nothing_kept(evidence, torch)
     if not steps:
         return _over_by_time(evidence, torch)
@@ -117,11 +117,13 @@ def _nothing_kept(evidence: Evidence, torch: bool) -> Diagnosis:
     evicted = [one for trace in evidence.disturbed for one in trace.attempts if one.evicted]
     longest = max((one.ran_s for one in evicted), default=0.0)
     lines = (*remedies.save(folder, torch), *remedies.load(folder, torch))
-    if any(one.nothing_kept for one in evicted) or longest >= LONG_ENOUGH_S:
+    if evidence.saved == () or (evidence.saved is None and longest >= LONG_ENOUGH_S):
         reason = f"nothing was ever written to `{folder}/`: the script starts over at every eviction"
         advice = f"save to `{folder}/` as it trains, and load from there when it starts"
         return Diagnosis(reason, advice, lines)
-    reason = f"every eviction came before a first checkpoint was kept: the script runs for {longest:.1f} s only"
+    reason = (
+        f"every eviction came before a first checkpoint was kept, the latest {longest:.1f} s after the script's start"
+    )
     return Diagnosis(reason, "let it train longer, or ask for more evictions", undecided=True)
 
 

@@ -21,7 +21,6 @@ class AttemptTrace:
     restored_step: float | None = None  # the last step reported before that checkpoint was kept
     evicted: bool = False
     notice_s: float = 0.0  # of its eviction
-    nothing_kept: bool = False  # its notice found no finished file in the checkpoint folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,14 @@ class Evidence:
     control_files: tuple[FileChange, ...] = ()
     checkpoints: str = "checkpoints"  # the first of the job's folders
     outputs: str = "outputs"
+    saved: tuple[str, ...] | None = None  # what the undisturbed run left in its checkpoint folders; None: unknown
     code: tuple[CodeLine, ...] = ()  # lines of the script that bear on resuming
 
     @property
     def evictions(self) -> int:
         return sum(trace.evictions for trace in self.disturbed)
+
+    @property
+    def restored(self) -> bool:
+        """Some attempt had a checkpoint to go on from: without one, evictions prove little."""
+        return any(attempt.restored for trace in self.disturbed for attempt in trace.attempts)

@@ -41,7 +41,8 @@ def judge(evidence: Evidence) -> Verdict:
 
 def differs(evidence: Evidence) -> bool:
     """Something is not as in the undisturbed run, so that a second undisturbed one is worth its time."""
-    return bool(evidence.files or any(_metrics(evidence, trace) for trace in evidence.disturbed))
+    plain = evidence.undisturbed
+    return bool(evidence.files) or any(_metrics(evidence, trace) or _gaps(plain, trace) for trace in evidence.disturbed)
 
 
 def all_resumes(evidence: Evidence) -> list[Resume]:
@@ -84,11 +85,13 @@ def _unsteady(evidence: Evidence) -> Verdict | None:
     if evidence.control is None or not differs(evidence):
         return None
     metrics = differences(evidence.undisturbed, evidence.control)
+    gaps = _gaps(evidence.undisturbed, evidence.control)
     numbers = [change for change in evidence.control_files if change.fault is FileFault.NUMBERS]
     nothing_left = not compared_files(evidence) and not main_metric(evidence.undisturbed)
-    if not (metrics or numbers or nothing_left):
+    if not (metrics or gaps or numbers or nothing_left):
         return None
     what = [_metric_words(one) for one in metrics[:3]] + [file_words(one) for one in evidence.control_files[:3]]
+    what += [gaps] if gaps else []
     has = diagnosis.traits(evidence)
     return Verdict(
         Grade.UNDECIDED,
@@ -107,7 +110,7 @@ def _different(evidence: Evidence) -> Verdict | None:
         return None
     found = diagnosis.of_difference(evidence, metrics, files, gaps)
     details = [_metric_words(one) for one in metrics[:4]] + [file_words(one) for one in files[:4]] + gaps[:2]
-    if work := repeated_words(evidence):
+    if work := repeated_words(evidence, cause=False):
         details.append(work)
     grade = Grade.CLOSE if not gaps and _slight(evidence, metrics, files) else Grade.BROKEN
     return Verdict(grade, found.reason, (*found.details, *details), found.advice, found.lines)
@@ -117,7 +120,7 @@ def _lossy(evidence: Evidence) -> Verdict | None:
     found = diagnosis.of_loss(evidence, all_resumes(evidence), steps(evidence.undisturbed))
     if found is None:
         return None
-    details = [*found.details, *filter(None, [repeated_words(evidence)])]
+    details = [*found.details, *filter(None, [repeated_words(evidence, cause=False)])]
     grade = Grade.UNDECIDED if found.undecided else Grade.LOSSY
     return Verdict(grade, found.reason, tuple(details), found.advice, found.lines)
 
@@ -134,7 +137,7 @@ def steps(trace: Trace) -> int:
     return len(whole(trace).get(main_metric(trace), ()))
 
 
-def repeated_words(evidence: Evidence) -> str:
+def repeated_words(evidence: Evidence, *, cause: bool = True) -> str:
     """`12 steps were done twice, 2.4 per eviction of 40; 4 of them …`; empty where none were."""
     found = all_resumes(evidence)
     total = sum(one.repeated for one in found)
@@ -142,8 +145,8 @@ def repeated_words(evidence: Evidence) -> str:
         return ""
     share = f"{total / len(found):.1f} per eviction of {steps(evidence.undisturbed)}"
     own = sum(one.by_script for one in found)
-    cause = f"; {own} of them had been reported but not saved when the checkpoint was kept" if own else ""
-    return f"{_times(total, 'step')} {'was' if total == 1 else 'were'} done twice, {share}{cause}"
+    why = f"; {own} of them had been reported but not saved when the checkpoint was kept" if own and cause else ""
+    return f"{_times(total, 'step')} {'was' if total == 1 else 'were'} done twice, {share}{why}"
 
 
 def file_words(change: FileChange) -> str:

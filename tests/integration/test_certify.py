@@ -1,0 +1,66 @@
+"""`stoker certify` on small scripts that are each wrong in one way, and on one that is right, with real evictions."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Shell
+
+SCRIPTS = Path(__file__).parent / "certify_scripts"
+SEED = "30"  # evicts about half-way, clear of the moments at which these scripts save
+
+
+def certified(shell: Shell, script: str, *, code: int = 1, evictions: int = 1) -> dict[str, Any]:
+    shutil.copy(SCRIPTS / script, shell.folder / "train.py")
+    shell.job("python train.py")
+    done = shell.stoker("certify", "--json", "--seed", SEED, "--evictions", str(evictions), code=code)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_a_right_script_is_exact_and_leaves_nothing_behind(shell: Shell) -> None:
+    found = certified(shell, "right.py", code=0, evictions=2)
+    assert found["verdict"] == "exact", found
+    assert len(found["evictions"]) >= 2
+    assert {one["notice_s"] > 0 for one in found["evictions"]} == {True, False}
+    assert found["files"] == ["weights.json"]
+    assert found["steps"] == 40
+    assert not (shell.folder / "outputs").exists()
+    assert json.loads(shell.stoker("ps", "--json").stdout)["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict", "reason"),
+    [
+        (
+            "never_loads.py",
+            "lossy",
+            "starts at step 1 after every eviction: it saves to `checkpoints/` but does not load",
+        ),
+        ("saves_nothing.py", "lossy", "nothing was ever written to `checkpoints/`"),
+        ("forgets_random_state.py", "broken", "the random state is probably not saved"),
+        ("forgets_data_order.py", "broken", "the order of the data is probably not saved"),
+        ("forgets_momentum.py", "broken", "the optimizer's state (momentum) is probably not saved"),
+        ("writes_in_place.py", "broken", "was probably loaded although it was cut off"),
+        ("never_the_same.py", "undecided", "not deterministic by itself"),
+    ],
+)
+def test_a_wrong_script_is_told_what_is_wrong(shell: Shell, script: str, verdict: str, reason: str) -> None:
+    found = certified(shell, script)
+    assert found["verdict"] == verdict, found
+    assert reason in found["reason"]
+    assert found["advice"]
+    assert found["lines"]
+    assert found["kept"][0] == "job-certify-1"
+
+
+def test_people_get_a_report_that_ends_with_what_to_do(shell: Shell) -> None:
+    shell.write("train.py", "print('no luck')\nraise SystemExit(3)\n")
+    shell.job("python train.py")
+    done = shell.stoker("certify", code=1)
+    assert done.stdout.startswith("broken: the script fails without any eviction: the script exited with code 3\n")
+    assert "stoker logs job-certify-1" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("next: ")
+    assert done.stderr.startswith("running it undisturbed\n")
