@@ -14,7 +14,8 @@ from stoker.agent import gpus, meeting, memory
 from stoker.agent.endings import Broken, Ending, by_itself, exit_code, spell
 from stoker.agent.goal import Goal
 from stoker.agent.interpreter import interpreter
-from stoker.agent.keeping import Checkpoints, Keeper
+from stoker.agent.keeper import Keeper
+from stoker.agent.keeping import Checkpoints
 from stoker.agent.launch import Place, commands
 from stoker.agent.machine import Machine
 from stoker.agent.masking import Masking
@@ -55,7 +56,7 @@ class Attempt:
         self.stopping = Stopping()
         self.reporter = Reporter(store, orders, self.masking, self.trouble)
         self.shipping = Shipping(store, orders, self.folder, self.masking, self.trouble)
-        self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress)
+        self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress, self.reporter.tell)
         self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
         self.noticing = Noticing(self.folder.notice, self.folder.notice_saved, self.keeper, self.reporter.tell)
         self.wishes = WishWatch(store, orders, self.stopping, self.noticing.see)
@@ -121,6 +122,7 @@ class Attempt:
                 self.stopping.ask(Outcome.TIMED_OUT, f"the script was stopped after its time limit of {limit}")
 
         self.ranks.watch(self.stopping, each_time)
+        self.noticing.ended()
         ends = tuple(self.ranks.ends[rank] for rank in sorted(self.ranks.ends))
         self.reporter.say(phase=Phase.SAVING, ended_at=_now(), ranks=ends)
         self.out_of_memory = memory.kills() > kills_before
@@ -128,7 +130,9 @@ class Attempt:
         if left and not self.ranks.asked_to_end:
             what = "1 process" if left == 1 else f"{left} processes"
             self.reporter.tell("left-behind", f"the script left {what} behind, which had to be ended")
-        self.keeper.trusted = not self.ranks.killed
+        # What a script was writing when it failed may be half written; one that was told to end has had its say.
+        done = all(end.exit_code == 0 for end in ends)
+        self.keeper.trusted = done or (self.noticing.told and not self.ranks.killed)
         self.shipping.end()
 
     def judge(self) -> Ending:
@@ -150,7 +154,7 @@ class Attempt:
     def finish(self, ending: Ending) -> None:
         """Everything into the store, then the final report: whoever reads it finds all that it speaks of."""
         self.wishes.finish()
-        for step in (self.ranks.sweep, self.keeper.finish, *self.shipping.steps()):
+        for step in (self.ranks.sweep, self.keeper.finish, self.noticing.conclude, *self.shipping.steps()):
             try:
                 step()
             except Exception as error:  # the others are carried out all the same

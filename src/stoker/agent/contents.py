@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import BinaryIO, cast
 
-from stoker.errors import Corrupt, Missing
+from stoker.errors import Missing
 from stoker.stores import Store
-from stoker.stores.verified import Verified
 
 SMALL_BYTES = 4 << 20  # up to here a file is read once, into memory
+PIECE_BYTES = 4 << 20
 
 Mark = tuple[int, ...]
 
@@ -36,28 +37,39 @@ class Contents:
         self._alone = alone
         self._first = first
         self._there: set[str] = set()
-        self._own: set[str] = set()  # put there by this agent
+        self._own: set[str] = set()  # this agent's to remove
         self._unused: dict[str, float] = {}
+
+    def adopt(self, hashes: Iterable[str]) -> None:
+        """Earlier attempts put these there, all that there is. Now they are this agent's to remove."""
+        self._own |= set(hashes)
+        self._there |= self._own
+        self._first = True
+
+    def has(self, sha256: str) -> bool:
+        """Known to be there, without asking the store."""
+        return sha256 in self._there
 
     def ship(self, place: str, mark: Mark) -> str:
         """Puts the file's content into the store where it is not there yet, and returns its hash."""
-        fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb", buffering=0) as file:
-            if mark[0] <= SMALL_BYTES:
-                data = file.read(SMALL_BYTES + 1)
-                _check(file, mark, len(data))
-                sha256 = hashlib.sha256(data).hexdigest()
-                if not self._has(sha256):
-                    self._put(sha256, data)
-                return sha256
-            reader = _Hashing(file)
-            while reader.read(1 << 20):
-                pass
-            _check(file, mark, reader.size)
-            sha256 = reader.hexdigest
+        with open_still(place) as file:
+            return self.ship_open(file, mark)
+
+    def ship_open(self, file: io.FileIO, mark: Mark) -> str:
+        """The same for a file that is open, and may be gone from its folder by now."""
+        if mark[0] <= SMALL_BYTES:
+            data = file.read(SMALL_BYTES + 1)
+            _check(file, mark, len(data))
+            sha256 = hashlib.sha256(data).hexdigest()
             if not self._has(sha256):
-                self._put_large(sha256, file, mark)
+                self._put(sha256, data)
             return sha256
+        sha256 = _hash(file, mark)
+        if not self._has(sha256):
+            file.seek(0)
+            # While it holds still, the second reading gives what the first one did: no need to hash it again.
+            self._put(sha256, cast(BinaryIO, _Still(file, mark)))
+        return sha256
 
     def forget(self, used: set[str], after_s: float) -> None:
         """Removes what this agent put there and no file has had for a while: the earlier contents of a file that is
@@ -67,9 +79,9 @@ class Contents:
         now = time.monotonic()
         self._unused = {sha256: self._unused.get(sha256, now) for sha256 in self._own - used}
         for sha256 in [sha256 for sha256, since in self._unused.items() if now - since >= after_s]:
+            self._there.discard(sha256)  # first: whatever becomes of the delete, it cannot be counted on
             self._store.delete(self._key(sha256))
             self._own.discard(sha256)
-            self._there.discard(sha256)
 
     def _has(self, sha256: str) -> bool:
         if sha256 not in self._there and not self._first:
@@ -81,39 +93,48 @@ class Contents:
         return sha256 in self._there
 
     def _put(self, sha256: str, data: bytes | BinaryIO) -> None:
+        self._own.add(sha256)  # even if the put fails: a store may have made it before it failed to say so
         self._store.put(self._key(sha256), data)
         self._there.add(sha256)
-        self._own.add(sha256)
-
-    def _put_large(self, sha256: str, file: BinaryIO, mark: Mark) -> None:
-        """Reads it a second time. If that does not give what the first time gave, the store never has it: the read
-        that finds out fails before the store makes anything visible."""
-        file.seek(0)
-        try:
-            self._put(sha256, cast(BinaryIO, Verified(file, sha256, mark[0])))
-        except Corrupt:
-            raise Changing from None
 
 
-class _Hashing:
-    """A file that hashes what is read from it."""
+def open_still(place: str) -> io.FileIO:
+    """Neither follows a link nor waits for whoever may be at the other end of a pipe."""
+    fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return io.FileIO(fd, "rb")
 
-    def __init__(self, file: BinaryIO) -> None:
+
+class _Still(io.RawIOBase):
+    """A file whose last read fails if it was written to meanwhile, before a store makes anything visible."""
+
+    def __init__(self, file: io.FileIO, mark: Mark) -> None:
+        super().__init__()
         self._file = file
-        self._hash = hashlib.sha256()
-        self.size = 0
+        self._mark = mark
+        self._size = 0
 
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._hash.update(data)
-        self.size += len(data)
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._file.readall() if size is None or size < 0 else self._file.read(size)
+        self._size += len(data)
+        if not data or self._size >= self._mark[0]:
+            _check(self._file, self._mark, self._size)
         return data
 
-    @property
-    def hexdigest(self) -> str:
-        return self._hash.hexdigest()
+
+def _hash(file: io.FileIO, mark: Mark) -> str:
+    digest, size, buffer = hashlib.sha256(), 0, memoryview(bytearray(PIECE_BYTES))
+    while count := file.readinto(buffer):
+        digest.update(buffer[:count])
+        size += count
+    _check(file, mark, size)
+    return digest.hexdigest()
 
 
-def _check(file: BinaryIO, mark: Mark, size: int) -> None:
-    if size != mark[0] or mark_of(os.fstat(file.fileno())) != mark:
+def _check(file: io.FileIO, mark: Mark, size: int) -> None:
+    """The time of its last change of status is left out: links to it come and go without changing a byte."""
+    seen = mark_of(os.fstat(file.fileno()))
+    if size != mark[0] or (seen[0], seen[1], seen[3]) != (mark[0], mark[1], mark[3]):
         raise Changing

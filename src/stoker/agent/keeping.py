@@ -1,225 +1,277 @@
-"""The checkpoint folders of a run, watched: what is finished is committed to the store as one set, or not at all."""
+"""The checkpoint folders of a run: what is finished in them is committed to the store as one set, or not at all."""
 
 from __future__ import annotations
 
+import errno
+import io
 import os
-import stat
-import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.contents import Changing, Contents, Mark, mark_of
-from stoker.agent.openfiles import being_written
-from stoker.agent.pace import Patience, Trouble
+from stoker.agent.contents import Changing, Contents, Mark, open_still
+from stoker.agent.openfiles import Identity, being_written
 from stoker.agent.processes import belonging_to
-from stoker.agent.restoring import read_fences
-from stoker.agent.tree import walk
-from stoker.agent.worker import Worker
-from stoker.errors import AlreadyThere, StokerError
+from stoker.agent.restoring import folders, is_fenced
+from stoker.agent.retaining import Retaining
+from stoker.agent.watching import Found, Watch
+from stoker.errors import AlreadyThere
 from stoker.model import layout
-from stoker.model.checkpoint import CheckpointSet, fenced, retained
+from stoker.model.checkpoint import CheckpointSet
 from stoker.model.orders import Orders
-from stoker.model.snapshot import Entry, EntryKind
+from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
 from stoker.stores import Store
 
-EVERY_S = 0.25
 QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
-STARVED_S = 5.0  # folders that are never quiet are committed at a moment when nobody has a file open
+HURRIED_QUIET_S = 0.25  # the same in a hurry
+STARVED_S = 3.0  # each time changes have waited for so long, half the quiet has to do
+LEAST_QUIET_S = 0.1  # but never less than this
+PARTIAL_S = 10.0  # folders that are never quiet: from then on without the files that are fresh
+PARTIAL_HURRIED_S = 1.0  # the same in a hurry
+TICK_NS = 20_000_000  # two writes closer than this may leave the same time on a file
+MOST_OPEN = 256  # files held open until they are shipped, so that a script may remove them meanwhile
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a pipe
 
 Facts = Callable[[], tuple[float | None, Mapping[str, float]]]  # the last step and values the script reported
+Tell = Callable[[str, str], None]
+_Content = tuple[Identity | None, int, int]  # which file, its size, and when it was last written
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """One thing below a checkpoint folder at one look. Links and empty folders have no mark."""
+class Care(Enum):
+    """How sure a commit has to be that what it finds belongs together."""
 
-    path: str
-    place: str
-    mark: Mark | None
-    entry: Entry  # without its hash, for a file
+    PATIENT = auto()  # it waits for quiet
+    HURRIED = auto()  # the node is about to go: the shortest quiet will do
+    TRUSTING = auto()  # whoever wrote has ended by itself: everything is finished
 
 
 class Checkpoints:
-    """Commits sets of finished files. For one thread."""
-
-    def __init__(self, store: Store, orders: Orders, work: Path, facts: Facts) -> None:
-        self._store = store
-        self._orders = orders
-        self._work = work
-        self._facts = facts
-        self._seen: dict[str, Mark | None] = {}
-        self._changed_at = 0.0
-        self._pending_since = 0.0  # when the first change that is not committed yet was seen; 0: there is none
-        self._shipped: dict[str, tuple[Mark, Entry]] = {}  # by path: the last finished content
-        self._sets: list[CheckpointSet] = []  # this attempt's own, as far as they are kept
-        self._number = 0
-        self._committed: tuple[Entry, ...] = ()
-        key = partial(layout.checkpoint_file, orders.run_id)
-        self._contents = Contents(store, key, alone=True, first=orders.attempt == 1)
-
-    def begin_from(self, restored: CheckpointSet | None) -> None:
-        """What was put back is in the store: it is not sent again as long as it does not change."""
-        if restored is None:
-            return
-        self._committed = tuple(sorted(restored.entries, key=lambda entry: entry.path))
-        known = {entry.path: entry for entry in restored.entries}
-        self._shipped = {one.path: (one.mark, known[one.path]) for one in self._look() if one.mark}
-
-    def commit(self, *, trusted: bool = False, hurry: bool = False) -> CheckpointSet | None:
-        """The set just committed; None where nothing new is finished. `trusted` means that whoever wrote the files has
-        ended by itself, so that all of them are finished; `hurry` that there is no time to wait for quiet.
-
-        Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
-        """
-        found = self._look()
-        starved = self._note_changes(found)
-        if not (trusted or hurry or starved or time.monotonic() - self._changed_at >= QUIET_S):
-            return None
-        busy = set() if trusted else being_written(one.pid for one in belonging_to(self._orders.key, os.getpid()))
-        entries = tuple(entry for one in found if (entry := self._entry(one, one.place in busy)))
-        settled = trusted or hurry or starved or self._marks(self._look()) == self._seen
-        if not settled or not entries or entries == self._committed:
-            return None
-        return self._commit(entries)
-
-    def _commit(self, entries: tuple[Entry, ...]) -> CheckpointSet:
-        if fenced(self._orders.attempt, read_fences(self._store, self._orders.run_id)):
-            raise AlreadyThere("a later attempt has taken over")
-        step, metrics = self._facts()
-        made = CheckpointSet(self._orders.attempt, self._number + 1, datetime.now(UTC), entries, step, metrics)
-        key = layout.checkpoint_set(self._orders.run_id, *made.position)
-        self._store.put(key, dump(made), only_new=True)
-        self._number += 1
-        self._committed = entries
-        self._pending_since = 0.0
-        self._retain(made)
-        return made
-
-    def _note_changes(self, found: list[_Found]) -> bool:
-        """True where changes have waited for quiet for too long."""
-        marks, now = self._marks(found), time.monotonic()
-        if marks != self._seen:
-            self._seen, self._changed_at = marks, now
-            self._pending_since = self._pending_since or now
-        return bool(self._pending_since) and now - self._pending_since >= STARVED_S
-
-    def _look(self) -> list[_Found]:
-        found: list[_Found] = []
-        for top in self._orders.job.checkpoints:
-            for name, thing in walk(str(self._work / top), lambda _path, _error: None):
-                with suppress(OSError, UnicodeEncodeError):
-                    if seen := _see(f"{top}/{name}", str(self._work / top / name), thing):
-                        found.append(seen)
-        return sorted(found, key=lambda one: one.path)
-
-    def _marks(self, found: list[_Found]) -> dict[str, Mark | None]:
-        return {one.path: one.mark for one in found}
-
-    def _entry(self, one: _Found, busy: bool) -> Entry | None:
-        """Of a file that is being written, its last finished content; None where it never had one."""
-        if one.mark is None:
-            return one.entry
-        mark, last = self._shipped.get(one.path, (None, None))
-        if mark == one.mark or busy:
-            return last
-        try:
-            sha256 = self._contents.ship(one.place, one.mark)
-        except (Changing, FileNotFoundError):
-            return last
-        entry = replace(one.entry, sha256=sha256, size_bytes=one.mark[0])
-        self._shipped[one.path] = one.mark, entry
-        return entry
-
-    def _retain(self, newest: CheckpointSet) -> None:
-        """Lets go of sets of this attempt that retention does not ask for, and of contents only they had."""
-        rules = self._orders.job.retention
-        self._sets.append(newest)
-        kept = retained(self._sets, rules.keep, rules.best or "")
-        for old in [one for one in self._sets if one.position not in kept]:
-            self._store.delete(layout.checkpoint_set(self._orders.run_id, *old.position))
-        self._sets = [one for one in self._sets if one.position in kept]
-        self._contents.forget({entry.sha256 for one in self._sets for entry in one.entries}, 0.0)
-
-
-class Keeper(Worker):
-    """Commits as files become finished, at once where somebody is in a hurry. Training never waits for it."""
+    """Commits the folders as they were at one moment. For one thread."""
 
     def __init__(
         self,
-        checkpoints: Checkpoints,
-        trouble: Trouble,
-        tell: Callable[[str, str], None],
-        fenced_off: Callable[[], None],
+        store: Store,
+        orders: Orders,
+        work: Path,
+        facts: Facts,
+        tell: Tell,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        open_files: Callable[[], set[Identity]] | None = None,
     ) -> None:
-        super().__init__("checkpoints")
-        self._checkpoints = checkpoints
+        """`clock` is a steady one; `open_files` are those that the run has open for writing."""
+        self._clock = clock
+        self._open_files = open_files or partial(_open_files, orders.key)
+        self._store = store
+        self._orders = orders
+        self._facts = facts
         self._tell = tell
-        self._wake = threading.Event()
-        self._hurried_at = 0.0
-        self._patience = Patience("checkpoints", trouble)
-        self._fenced_off = fenced_off
-        self.trusted = False  # whoever wrote has ended by itself
-        self.last: CheckpointSet | None = None
-        self.last_took_s = 0.0
+        self._told: set[str] = set()
+        kept = folders(orders) if orders.node == 0 else ()  # sets are made by the first node
+        self._watch = Watch(work, kept, self._unkept)
+        self._done: dict[str, Mark | None] = {}  # as last committed
+        self._noted: dict[str, Mark | None] = {}
+        self._facts_then: tuple[float | None, Mapping[str, float]] = (None, {})  # when the newest change was seen
+        self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
+        self._hurried_since = 0.0
+        self.behind = False  # there is something that is not committed yet
+        self._hashes: dict[_Content, str] = {}
+        self._last: CheckpointSet | None = None
+        self._number = 0
+        key, alone = partial(layout.checkpoint_file, orders.run_id), orders.nodes == 1
+        self._contents = Contents(store, key, alone=alone, first=orders.attempt == 1)
+        self._retaining = Retaining(store, orders, self._contents)
 
-    def hurry(self) -> None:
-        """Commits what is finished as soon as it can, and says how long that took."""
-        self._hurried_at = time.monotonic()
-        self._wake.set()
+    def begin_from(self, restored: CheckpointSet | None) -> None:
+        """What was put back is in the store: it is not sent again as long as it does not change."""
+        self._watch.look(self._clock())
+        self._done = self._noted = self._watch.marks if restored else {}
+        self._last = restored
+        known = self._entries_of(restored)
+        self._hashes = {_content(one): known[one.path].sha256 for one in self._watch.found if one.path in known}
 
-    def finish(self) -> None:
-        self.ending.set()
-        self._wake.set()
-        super().finish()
+    def commit(self, care: Care = Care.PATIENT) -> CheckpointSet | None:
+        """The set just committed; None where nothing new is finished.
 
-    def work(self) -> None:
-        while not self.ending.is_set():
-            self._wake.wait(EVERY_S)
-            self._wake.clear()
-            self._commit(trusted=False, hurry=bool(self._hurried_at))
-            self._report_hurry()
-        while not self._commit(trusted=self.trusted):
-            time.sleep(0.05)
-
-    def _report_hurry(self) -> None:
-        if self._hurried_at:
-            seconds, self._hurried_at = time.monotonic() - self._hurried_at, 0.0
-            newest = f"checkpoint {self.last.number} is safe" if self.last else "there is no finished file yet"
-            self._tell("notice-committed", f"the last commit took {seconds:.2f} s: {newest}")
-
-    def _commit(self, *, trusted: bool, hurry: bool = False) -> bool:
-        if not self._patience.due:
-            return False
-        start = time.monotonic()
-        try:
-            made = self._checkpoints.commit(trusted=trusted, hurry=hurry)
-        except AlreadyThere:
-            self._fenced_off()
-            return True
-        except StokerError as error:
-            self._patience.failed(error)
-            return False
-        self._patience.worked()
-        if made:
-            self.last, self.last_took_s = made, time.monotonic() - start
-        return True
-
-
-def _see(path: str, place: str, thing: os.DirEntry[str] | None) -> _Found | None:
-    path.encode()
-    if thing is None:
-        return _Found(path, place, None, Entry(path, EntryKind.FOLDER))
-    status = thing.stat(follow_symlinks=False)
-    if stat.S_ISLNK(status.st_mode):
-        target = os.readlink(place)  # noqa: PTH115  # text, not a Path
-        return _Found(path, place, None, Entry(path, EntryKind.LINK, target=target))
-    if not stat.S_ISREG(status.st_mode):
+        Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
+        """
+        now = self._clock()
+        self._watch.look(now)
+        self._hurried_since = (self._hurried_since or now) if care is Care.HURRIED else 0.0
+        marks = self._watch.marks
+        if marks == self._done and not self._watch.some_open:
+            self._rest()
+            self.behind = False
+            return None
+        if marks != self._noted:
+            self._noted, self._facts_then = marks, self._facts()
+        left_out = self._left_out(care, now)
+        entries = None if left_out is None else self._entries(left_out)
+        if not entries:
+            return None
+        if self._last is None or entries != self._last.entries:
+            self._rest()
+            return self._commit(entries, _without(marks, left_out or set()))
+        self._done, self.behind = _without(marks, left_out or set()), False
         return None
-    executable = bool(status.st_mode & stat.S_IXUSR)
-    return _Found(path, place, mark_of(status), Entry(path, executable=executable))
+
+    def tidy(self) -> None:
+        """Lets go of sets that retention does not ask for. May fail, and be called again."""
+        self._retaining.tidy()
+
+    def check_fence(self) -> None:
+        """Raises AlreadyThere where another attempt has taken over."""
+        if is_fenced(self._store, self._orders):
+            raise AlreadyThere("a later attempt has taken over")
+
+    def _commit(self, entries: tuple[Entry, ...], done: dict[str, Mark | None]) -> CheckpointSet:
+        self.check_fence()
+        named = {one.path for one in entries}
+        times = {one.path: one.mark[1] for one in self._watch.found if one.mark and one.path in named}
+        self._number += 1  # a number is never tried twice: the store may have made the set and failed to say so
+        now, step, metrics = datetime.now(UTC), *self._facts_then
+        made = CheckpointSet(self._orders.attempt, self._number, now, entries, step, metrics, times).sealed
+        self._retaining.doubt(made.position)
+        try:
+            self._store.put(layout.checkpoint_set(self._orders.run_id, *made.position), dump(made), only_new=True)
+        except AlreadyThere:
+            self.check_fence()  # if nobody has taken over, the store made it at a first try that it did not tell of
+        self._last, self._done, self.behind = made, done, False
+        self._retaining.add(made)
+        return made
+
+    def _left_out(self, care: Care, now: float) -> set[str] | None:
+        """Paths whose last finished content has to do; None: this is not the moment for a commit."""
+        if care is Care.TRUSTING:
+            return set()
+        watch = self._watch
+        busy = watch.note_open(self._open_files(), now)
+        streams = watch.streams(now)
+        for path in streams:
+            self._unkept(path, "it is kept open for writing, and so never finished")
+        self.behind = _without(self._noted, streams) != _without(self._done, streams)
+        if not self.behind:
+            self._rest()
+            return None
+        waited_s = now - (self._restless_since or now)
+        if not busy - streams and watch.still_s(streams, now) >= _needed_s(care, waited_s):
+            self._rest()
+            return streams
+        self._restless_since = self._restless_since or now
+        if self._is_one_file(busy, streams, waited_s):
+            return streams
+        if waited_s >= PARTIAL_S or (self._hurried_since and now - self._hurried_since >= PARTIAL_HURRIED_S):
+            return self._partial(busy, streams, now)
+        return None
+
+    def _rest(self) -> None:
+        self._restless_since = 0.0
+        self._watch.changes.clear()
+
+    def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
+        """One file is written again and again, while nothing else changes: it is a checkpoint by itself."""
+        found = {one.path: one for one in self._watch.found}
+        restless = (self._watch.changes.keys() & found.keys()) - streams
+        if waited_s < QUIET_S or len(restless) != 1 or restless & busy:
+            return False
+        path = next(iter(restless))
+        return self._watch.changes[path] > 1 and _calm(found[path])
+
+    def _partial(self, busy: set[str], streams: set[str], now: float) -> set[str] | None:
+        """For folders that never hold still: new things that are not finished are left out, where everything else is
+        as it was. More cannot be told to belong together."""
+        watch, found = self._watch, {one.path: one for one in self._watch.found}
+        fresh = {watch.child(path) for path in (watch.fresh(QUIET_S, now) | busy) - streams}
+        known = {watch.child(path) for path in self._entries_of(self._last)}
+        gone = {watch.child(path) for path in self._entries_of(self._last).keys() - found.keys()}
+        shrunk = gone & {watch.child(path) for path in found}  # it is being removed
+        written = (fresh & known) | shrunk
+        young = {path for path in found if watch.child(path) in fresh}
+        if not written and young != set(found):
+            return streams | young
+        if now - (self._restless_since or now) >= 2 * PARTIAL_S:
+            self._unkept(min(written | fresh, default=""), "it changes all the time, and so do others")
+        return None
+
+    def _entries(self, left_out: set[str]) -> tuple[Entry, ...] | None:
+        """The folders as they were when they were looked at; None where that is no longer to be had."""
+        self._retaining.take_stock()
+        found, last = self._watch.found, self._entries_of(self._last)
+        entries = {one.path: last.get(one.path) if one.path in left_out else self._known(one) for one in found}
+        try:
+            entries |= self._ship([one for one in found if not entries[one.path] and one.path not in left_out])
+        except Changing:
+            return None
+        current = {_content(one) for one in found}
+        self._hashes = {content: sha256 for content, sha256 in self._hashes.items() if content in current}
+        return tuple(entry for entry in entries.values() if entry)
+
+    def _ship(self, some: list[Found]) -> dict[str, Entry | None]:
+        """All are opened before the first is sent, so that those which the script removes meanwhile are still there."""
+        entries: dict[str, Entry | None] = {}
+        with ExitStack() as opened:
+            files = {one.path: self._open(one, opened) for one in some[:MOST_OPEN]}
+            for one in some:
+                file = files[one.path] if one.path in files else self._open(one, opened)
+                if file and one.mark:
+                    with file:
+                        sha256 = self._contents.ship_open(file, one.mark)
+                    self._hashes[_content(one)] = sha256
+                    entries[one.path] = replace(one.entry, sha256=sha256)
+        return entries
+
+    def _open(self, one: Found, opened: ExitStack) -> io.FileIO | None:
+        """None where it may not be read."""
+        try:
+            return opened.enter_context(open_still(one.place))
+        except OSError as error:
+            if error.errno in _REPLACED:
+                raise Changing from error
+            if not isinstance(error, PermissionError):
+                raise
+            self._unkept(one.path, str(error.strerror))
+            return None
+
+    def _known(self, one: Found) -> Entry | None:
+        """None for a file whose content is not known to be in the store."""
+        if not one.is_file:
+            return one.entry
+        sha256 = self._hashes.get(_content(one), "")
+        return replace(one.entry, sha256=sha256) if self._contents.has(sha256) else None
+
+    def _entries_of(self, made: CheckpointSet | None) -> dict[str, Entry]:
+        return {entry.path: entry for entry in made.entries} if made else {}
+
+    def _unkept(self, path: str, why: str, kind: str = "checkpoint-left-out") -> None:
+        if path not in self._told and len(self._told) < 20:
+            self._told.add(path)
+            self._tell(kind, f"`{path}` is in no checkpoint: {why}")
+
+
+def _open_files(key: str) -> set[Identity]:
+    return being_written(one.pid for one in belonging_to(key, os.getpid()))
+
+
+def _content(one: Found) -> _Content:
+    """Links to a file that come and go change its status, not this."""
+    return one.identity, one.mark[0] if one.mark else 0, one.mark[1] if one.mark else 0
+
+
+def _calm(one: Found) -> bool:
+    return bool(one.mark) and time.time_ns() - (one.mark or (0, 0))[1] > TICK_NS
+
+
+def _needed_s(care: Care, waited_s: float) -> float:
+    if care is Care.HURRIED:
+        return HURRIED_QUIET_S
+    return max(QUIET_S / 2 ** (waited_s // STARVED_S), LEAST_QUIET_S)
+
+
+def _without(marks: dict[str, Mark | None], paths: set[str]) -> dict[str, Mark | None]:
+    return {path: mark for path, mark in marks.items() if path not in paths} if paths else marks

@@ -9,11 +9,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stoker.agent.keeping import Keeper
+from stoker.agent.keeper import Keeper
 from stoker.agent.ranks import Ranks
 from stoker.model.orders import Notice
 
-LEAST_RESERVE_S = 0.5  # kept free at the end of a notice, whatever commits have taken so far
+LEAST_RESERVE_S = 1.5  # kept free at the end of a notice, whatever commits have taken so far
 MOST_RESERVE = 0.5  # of the notice
 
 Tell = Callable[[str, str], None]
@@ -30,8 +30,8 @@ class Noticing:
         self._announced: Notice | None = None
         self._current: Notice | None = None
         self._since = 0.0
-        self._hurried = False
-        self._library_saved = False
+        self._until = 0.0
+        self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
         self.told = False  # some script was asked to end because of a notice
 
     def see(self, notice: Notice | None) -> None:
@@ -41,53 +41,76 @@ class Noticing:
         """Called again and again while the ranks run."""
         announced = self._announced
         if announced != self._current:
-            self._withdrawn() if announced is None else self._begin(announced, ranks)
+            self._withdrawn(ranks) if announced is None else self._begin(announced)
         if self._current:
-            self._go_on(self._current)
+            self._go_on(self._current, ranks)
 
-    def _begin(self, notice: Notice, ranks: Ranks) -> None:
-        self._current, self._since = notice, time.monotonic()
-        self._hurried = self._library_saved = False
-        self._saved.unlink(missing_ok=True)
+    def ended(self) -> None:
+        """The script has, whatever ended it."""
+        self._note("the script ended")
+
+    def conclude(self) -> None:
+        """Says how long each part took, once everything is safe."""
+        if not self._current:
+            return
+        if self._keeper.last and self._keeper.last_at > self._since:
+            self._parts[f"checkpoint {self._keeper.last.number} was safe"] = self._keeper.last_at - self._since
+        parts = "; ".join(f"{what} after {seconds:.2f} s" for what, seconds in self._parts.items())
+        self._tell("notice-done", f"of {self._current.seconds:g} s notice: {parts}")
+
+    def _begin(self, notice: Notice) -> None:
+        """The time left is reckoned once by this node's clock, then steadily: a clock that is set costs no save."""
+        late_s = min(max((datetime.now(UTC) - notice.at).total_seconds(), 0.0), notice.seconds)
+        self._current, self._since, self._parts = notice, time.monotonic(), {}
+        self._until = self._since + notice.seconds - late_s
+        how = self._write(notice)
+        self._tell("notice", f"notice of eviction in {notice.seconds - late_s:.1f} s{how}")
+
+    def _write(self, notice: Notice) -> str:
+        """What there is to say about it: nothing, unless it failed. The script goes on all the same."""
         words = {"kind": "evict", "at": notice.at.timestamp(), "deadline": notice.deadline.timestamp()}
         part = self._file.with_name(f"{self._file.name}.part")
-        part.write_text(json.dumps(words))
-        part.replace(self._file)
-        listening = ranks.tell_those_who_listen()
-        self.told = self.told or listening
-        how = "the script was sent SIGTERM" if listening else "the script does not catch SIGTERM and goes on"
-        self._tell("notice", f"notice of eviction in {self._left_s(notice):.1f} s: {how}")
+        try:
+            self._saved.unlink(missing_ok=True)
+            part.write_text(json.dumps(words))
+            part.replace(self._file)
+        except OSError as error:
+            return f"; the script cannot be told by a file: {error.strerror}"
+        return ""
 
-    def _go_on(self, notice: Notice) -> None:
-        if not self._library_saved and self._saved.exists():
-            self._library_saved = True
+    def _go_on(self, notice: Notice, ranks: Ranks) -> None:
+        if ranks.tell_those_who_listen():  # also those that come to listen only now
+            self.told = True
+            self._note("the script was sent SIGTERM")
+            self._tell("notice-told", "the script was sent SIGTERM, which it catches")
+        if "the script saved" not in self._parts and self._saved.exists():
+            self._note("the script saved")
             self._keeper.hurry()
-            seconds = time.monotonic() - self._since
+            seconds = self._parts["the script saved"]
             self._tell("notice-saved", f"the script saved {seconds:.2f} s after the notice{self._step()}")
-        if not self._hurried and self._left_s(notice) <= self._reserve_s(notice):
-            self._hurried = True
-            self._keeper.hurry()
+        if "the last commit began" not in self._parts and self._until - time.monotonic() <= self._reserve_s(notice):
+            self._note("the last commit began")
+            self._keeper.hurry(for_good=True)
 
-    def _withdrawn(self) -> None:
+    def _withdrawn(self, ranks: Ranks) -> None:
         self._current = None
-        self._file.unlink(missing_ok=True)
-        self._saved.unlink(missing_ok=True)
+        self._keeper.calm()
+        ranks.forget_who_was_told()
+        for file in (self._file, self._saved):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
         self._tell("notice-withdrawn", "the notice was withdrawn: the script goes on")
 
-    def _left_s(self, notice: Notice) -> float:
-        """By this node's clock at the time of the notice, then steadily: a clock that is set must not cost a save."""
-        return notice.seconds - (time.monotonic() - self._since) - self._late_s(notice)
-
-    def _late_s(self, notice: Notice) -> float:
-        heard = datetime.now(UTC).timestamp() - (time.monotonic() - self._since)
-        return min(max(heard - notice.at.timestamp(), 0.0), notice.seconds)
+    def _note(self, what: str) -> None:
+        if self._current:
+            self._parts[what] = time.monotonic() - self._since
 
     def _reserve_s(self, notice: Notice) -> float:
-        """Twice what the last commit took, within reason."""
-        return min(max(2 * self._keeper.last_took_s, LEAST_RESERVE_S), notice.seconds * MOST_RESERVE)
+        """Twice what a commit has taken, within reason."""
+        return min(max(2 * self._keeper.longest_s, LEAST_RESERVE_S), notice.seconds * MOST_RESERVE)
 
     def _step(self) -> str:
-        with suppress(OSError, ValueError, TypeError):
+        with suppress(OSError, ValueError, TypeError, AttributeError):
             step = json.loads(self._saved.read_text()).get("step")
             return f", at step {step}" if step is not None else ""
         return ""

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 _PROC = Path("/proc")
 
+Identity = tuple[int, int]  # device and inode: a path may lead through links, and a file may have several
 
-def being_written(pids: Iterable[int]) -> set[str]:
-    """Absolute paths. Empty where the system does not tell: then a file's being quiet has to do."""
-    found: set[str] = set()
+
+def being_written(pids: Iterable[int]) -> set[Identity]:
+    """Open for writing, or mapped so that writes reach the file. Empty where the system does not tell: then a file's
+    being quiet has to do."""
+    found: set[Identity] = set()
     for pid in pids:
         with suppress(OSError):  # it has ended, or is not ours to look at
             for fd in os.listdir(_PROC / str(pid) / "fd"):  # noqa: PTH208  # names are all that is needed
                 with suppress(OSError, ValueError):
                     if _writes(pid, fd):
-                        found.add(os.readlink(_PROC / str(pid) / "fd" / fd))  # noqa: PTH115  # text, not a Path
+                        status = os.stat(f"/proc/{pid}/fd/{fd}")  # noqa: PTH116  # of what it leads to, even if deleted
+                        found.add((status.st_dev, status.st_ino))
+            found.update(_mapped(pid))
     return found
 
 
@@ -28,3 +33,11 @@ def _writes(pid: int, fd: str) -> bool:
         if name == "flags":
             return int(value.strip(), 8) & os.O_ACCMODE in (os.O_WRONLY, os.O_RDWR)
     return False
+
+
+def _mapped(pid: int) -> Iterator[Identity]:
+    for line in (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines():
+        _, access, _, device, inode = line.split(maxsplit=5)[:5]
+        if access[1] == "w" and access[3] == "s" and inode != "0":
+            major, minor = device.split(":")
+            yield os.makedev(int(major, 16), int(minor, 16)), int(inode)

@@ -33,14 +33,15 @@ class Ranks:
         self._launchers: list[int] = []
         self._spoolers: set[int] = set()
         self._asked_at = 0.0  # when the ranks were asked to end; 0: not yet
-        self._told = False  # whether some rank was sent SIGTERM and may end as it likes
+        self._told: set[int] = set()  # pids of scripts that were sent SIGTERM
+        self._some_told = False  # and may end as they like
         self._adopting = False
         self.ends: dict[int, RankEnd] = {}
         self.first_failed: int | None = None  # the rank whose failure ended the others
 
     @property
     def asked_to_end(self) -> bool:
-        return bool(self._asked_at) or self._told
+        return bool(self._asked_at) or self._some_told
 
     @property
     def killed(self) -> bool:
@@ -67,13 +68,20 @@ class Ranks:
             stopping.wait(LOOK_EVERY_S)
 
     def tell_those_who_listen(self) -> bool:
-        """Sends SIGTERM to the scripts that catch it; True if there are any. They are not failures when they end."""
-        listening = [
-            pid for pid in processes.heads(self._alive, self._launchers) if processes.catches(pid, signal.SIGTERM)
-        ]
+        """Sends SIGTERM to the scripts that catch it, once; True if there are any that had not been told.
+
+        They are not failures when they end.
+        """
+        heads = (pid for pid in processes.heads(self._alive, self._launchers) if pid not in self._told)
+        listening = [pid for pid in heads if processes.catches(pid, signal.SIGTERM)]
         processes.send(signal.SIGTERM, listening)
-        self._told = bool(listening)
-        return self._told
+        self._told.update(listening)
+        self._some_told = self._some_told or bool(listening)
+        return bool(listening)
+
+    def forget_who_was_told(self) -> None:
+        """Whoever still runs may be told again."""
+        self._told.clear()
 
     def sweep(self) -> int:
         """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole.

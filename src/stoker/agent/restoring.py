@@ -1,22 +1,31 @@
-"""Before the script starts: the newest good checkpoint is put back, and earlier attempts are fenced off."""
+"""Before the script starts: earlier attempts are fenced off, and the newest good checkpoint is put back."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from stoker.agent.nodefolder import NodeFolder, remove_tree
-from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused
+from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused, StoreFailed
 from stoker.model import layout
-from stoker.model.checkpoint import CheckpointSet, Fence, Position, fenced, visible
+from stoker.model.checkpoint import CheckpointSet, Fence, Position, claim, fenced, visible
 from stoker.model.orders import Orders
-from stoker.model.snapshot import Snapshot
+from stoker.model.snapshot import EntryKind, Snapshot
 from stoker.model.wire import dump, load
 from stoker.stores import Store
+from stoker.stores.reader import open_object
 from stoker.stores.unpack import unpack
+from stoker.stores.verified import Verified
+
+TRY_FOR_S = 60.0  # a store that does not answer
+_PAUSE_S = 0.5
+_PIECE_BYTES = 4 << 20
+_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)  # what foreign or damaged data is to `load`
 
 Tell = Callable[[str, str], None]
 
@@ -24,42 +33,109 @@ Tell = Callable[[str, str], None]
 def put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """The set that the script goes on from; None: it begins from nothing. Every file of it has been verified.
 
-    Raises Conflict where a later attempt has taken over already.
+    Raises Conflict where a later attempt has taken over already, StoreFailed where the store fails for too long.
     """
-    run_id = orders.run_id
-    fences = read_fences(store, run_id)
-    if fenced(orders.attempt, fences):
-        raise Conflict(f"attempt {orders.attempt} is over: a later one has taken its place")
-    known = [layout.checkpoint_position(one.key) for one in store.list(layout.checkpoint_sets(run_id))]
-    for position in visible(known, fences):
-        found = _try(store, orders, position, folder, tell)
-        if found:
-            store.put(layout.fence(run_id, orders.attempt), dump(Fence(orders.attempt, *position)))
-            return found
-    store.put(layout.fence(run_id, orders.attempt), dump(Fence(orders.attempt)))
-    return None
+    until, told = time.monotonic() + TRY_FOR_S, False
+    while True:
+        try:
+            return _put_back(store, orders, folder, tell)
+        except StoreFailed as error:
+            if time.monotonic() >= until:
+                raise
+            if not told:
+                tell("restore-waits", f"the checkpoint cannot be put back yet, trying again: {error.message}")
+            told = True
+            time.sleep(_PAUSE_S)
+
+
+def folders(orders: Orders) -> list[str]:
+    """The checkpoint folders, none of them inside another."""
+    named = sorted(set(orders.job.checkpoints))
+    return [one for one in named if not any(one.startswith(f"{other}/") for other in named)]
 
 
 def read_fences(store: Store, run_id: str) -> list[Fence]:
-    return [load(Fence, store.get(one.key)) for one in store.list(layout.fences(run_id))]
+    """One that cannot be read still keeps earlier attempts out, but hides nothing."""
+    found = []
+    for key, attempt in _fence_keys(store, run_id):
+        try:
+            found.append(replace(load(Fence, store.get(key)), attempt=attempt))
+        except (Missing, *_UNREADABLE):
+            found.append(claim(attempt))
+    return found
+
+
+def is_fenced(store: Store, orders: Orders) -> bool:
+    """A later attempt has taken over. Costs one listing."""
+    return fenced(orders.attempt, (claim(attempt) for _, attempt in _fence_keys(store, orders.run_id)))
+
+
+def positions(store: Store, run_id: str) -> list[Position]:
+    """Of every set there is, visible or not. What else may lie there is not ours."""
+    found = []
+    for one in store.list(layout.checkpoint_sets(run_id)):
+        with suppress(ValueError):
+            found.append(layout.checkpoint_position(one.key))
+    return found
+
+
+def read_set(store: Store, orders: Orders, position: Position) -> CheckpointSet:
+    """Raises Missing, and Corrupt where it is not what was committed there."""
+    try:
+        found = load(CheckpointSet, store.get(layout.checkpoint_set(orders.run_id, *position)))
+        ours = tuple(f"{top}/" for top in folders(orders))
+        if not found.whole:
+            raise Corrupt("its manifest is not as it was written")
+        if found.position != position or not all(one.path.startswith(ours) for one in found.entries):
+            raise Corrupt("its manifest is that of another checkpoint")
+    except _UNREADABLE as error:
+        raise Corrupt(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
+    return found
+
+
+def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
+    """The fence comes first: whoever still commits stops, and so removes nothing that is being read here."""
+    run_id, fence = orders.run_id, layout.fence(orders.run_id, orders.attempt)
+    if is_fenced(store, orders):
+        raise Conflict(f"attempt {orders.attempt} is over: a later one has taken its place")
+    store.put(fence, dump(claim(orders.attempt)))
+    known = visible(positions(store, run_id), read_fences(store, run_id))
+    for position in known:
+        found = _try(store, orders, position, folder, tell)
+        if found:
+            store.put(fence, dump(Fence(orders.attempt, *position)))
+            return found
+    if known:
+        tell("restore-failed", "no checkpoint could be used: the script begins from nothing")
+    store.put(fence, dump(Fence(orders.attempt)))
+    return None
+
+
+def _fence_keys(store: Store, run_id: str) -> Iterator[tuple[str, int]]:
+    for one in store.list(layout.fences(run_id)):
+        with suppress(ValueError):
+            yield one.key, layout.fence_attempt(one.key)
 
 
 def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """None where the set is not whole; it is put into quarantine then, so that nobody trusts it again."""
-    aside = folder.restoring
+    aside, found = folder.restoring, None
     start = time.monotonic()
     try:
-        found = load(CheckpointSet, store.get(layout.checkpoint_set(orders.run_id, *position)))
+        found = read_set(store, orders, position)
         remove_tree(aside)
         unpack(store, Snapshot(found.entries), aside, partial(layout.checkpoint_file, orders.run_id))
-    except (Missing, Corrupt, SnapshotRefused, KeyError, TypeError, ValueError) as error:
+    except (Missing, Corrupt, SnapshotRefused) as error:
+        _ask_whether_it_is_there(store, orders)
         remove_tree(aside)
-        _quarantine(store, orders.run_id, position)
+        _quarantine(store, orders.run_id, position, found)
         tell(
-            "quarantined", f"checkpoint {_named(position)} is damaged and was put aside: {error}; trying an earlier one"
+            "quarantined",
+            f"checkpoint {_named(position)} is damaged and was put aside: {error.message}; trying an earlier one",
         )
         return None
-    _move(aside, folder.work)
+    _set_times(aside, found)
+    _move(aside, folder.work, folders(orders))
     seconds = time.monotonic() - start
     size = sum(entry.size_bytes for entry in found.entries)
     at = f" (step {found.step:g})" if found.step is not None else ""
@@ -72,20 +148,50 @@ def _named(position: Position) -> str:
     return f"{position[1]} of attempt {position[0]}"
 
 
-def _quarantine(store: Store, run_id: str, position: Position) -> None:
-    key = layout.checkpoint_set(run_id, *position)
+def _ask_whether_it_is_there(store: Store, orders: Orders) -> None:
+    """A store that has lost even the orders is out of reach, which is no fault of the checkpoint."""
     try:
-        store.put(layout.quarantined_set(run_id, *position), store.get(key))
+        store.get(layout.orders(orders.run_id, orders.attempt, orders.node), 0, 0)
     except Missing:
-        return
+        raise StoreFailed("the store is not there") from None
+
+
+def _quarantine(store: Store, run_id: str, position: Position, found: CheckpointSet | None) -> None:
+    """Contents that are damaged go too: otherwise the next set that has the same file would count on them."""
+    key = layout.checkpoint_set(run_id, *position)
+    with suppress(Missing):
+        store.put(layout.quarantined_set(run_id, *position), store.get(key))
     store.delete(key)
+    files = {one.sha256: one.size_bytes for one in found.entries if one.kind is EntryKind.FILE} if found else {}
+    for sha256, size in files.items():
+        content = layout.checkpoint_file(run_id, sha256)
+        try:
+            reader = Verified(open_object(store, content), sha256, size)
+            while reader.read(_PIECE_BYTES):
+                pass
+        except (Missing, Corrupt):
+            store.delete(content)
 
 
-def _move(source: Path, target: Path) -> None:
-    """Everything below `source` takes its place below `target`; folders that are there already are filled."""
-    for folder, _, names in os.walk(source):
-        place = target / Path(folder).relative_to(source)
-        place.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            Path(folder, name).replace(place / name)
+def _set_times(top: Path, found: CheckpointSet) -> None:
+    """Scripts look for the newest of their files, and for the newest folder: the one with the newest file."""
+    for path, changed_ns in found.changed_ns.items():
+        with suppress(OSError, OverflowError, TypeError):
+            os.utime(top / path, ns=(changed_ns, changed_ns), follow_symlinks=False)
+    for folder, names, files in os.walk(top, topdown=False):
+        inside = [os.lstat(Path(folder, name)).st_mtime_ns for name in (*names, *files)]
+        if inside:
+            os.utime(folder, ns=(max(inside), max(inside)))
+
+
+def _move(source: Path, target: Path, tops: Iterable[str]) -> None:
+    """The checkpoint folders become what they were, and nothing else: what the source tree had there was in the set,
+    or had been removed by the script."""
+    for top in tops:
+        remove_tree(target / top)
+        (target / top).parent.mkdir(parents=True, exist_ok=True)
+        if (source / top).is_dir():
+            (source / top).rename(target / top)
+        else:
+            (target / top).mkdir()
     remove_tree(source)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from stoker.model.snapshot import Entry
+from stoker.model.wire import dump
 
 Position = tuple[int, int]  # attempt and number within it: later ones are greater
 
@@ -21,10 +24,24 @@ class CheckpointSet:
     entries: tuple[Entry, ...]  # paths are relative to the working directory
     step: float | None = None  # the last step reported before it
     metrics: Mapping[str, float] = field(default_factory=dict)  # the last values reported before it
+    changed_ns: Mapping[str, int] = field(default_factory=dict)  # by path: scripts look for the newest file
+    seal: str = ""  # the hash of everything else
 
     @property
     def position(self) -> Position:
         return self.attempt, self.number
+
+    @property
+    def sealed(self) -> CheckpointSet:
+        return replace(self, seal=self._hash())
+
+    @property
+    def whole(self) -> bool:
+        """Not a byte of it has changed since it was sealed."""
+        return self.seal == self._hash()
+
+    def _hash(self) -> str:
+        return hashlib.sha256(dump(replace(self, seal=""))).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +60,11 @@ class Fence:
         return self.base_attempt, self.base_number
 
 
+def claim(attempt: int) -> Fence:
+    """The fence of an attempt that has yet to find its base: it keeps earlier attempts out, and hides nothing."""
+    return Fence(attempt, attempt, 0)
+
+
 def visible(positions: Iterable[Position], fences: Collection[Fence]) -> list[Position]:
     """The sets that count, newest first."""
     kept = [one for one in positions if all(one[0] >= fence.attempt or one <= fence.base for fence in fences)]
@@ -58,7 +80,7 @@ def retained(sets: Collection[CheckpointSet], keep: int, best: str = "") -> set[
     """The newest `keep`, and the best by a metric: `val_acc` is best when greatest, `-loss` when least."""
     newest = sorted((one.position for one in sets), reverse=True)[:keep]
     metric, sign = best.removeprefix("-"), -1 if best.startswith("-") else 1
-    rated = [one for one in sets if metric in one.metrics]
+    rated = [one for one in sets if math.isfinite(one.metrics.get(metric, math.nan))]
     if best and rated:
         newest.append(max(rated, key=lambda one: (sign * one.metrics[metric], one.position)).position)
     return set(newest)

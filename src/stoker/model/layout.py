@@ -77,13 +77,18 @@ def checkpoint_set(run_id: str, attempt: int, number: int) -> str:
 
 
 def checkpoint_position(key: str) -> tuple[int, int]:
+    """Raises ValueError where it is not the key of a set."""
     attempt, number = key.rsplit("/", 1)[-1].removesuffix(".json").split("-")
     return int(attempt), int(number)
 
 
+def checkpoint_files(run_id: str) -> str:
+    return f"runs/{run_id}/checkpoints/files/"
+
+
 def checkpoint_file(run_id: str, sha256: str) -> str:
     """The content of a file of a checkpoint. Per run; sets that share it store it once."""
-    return f"runs/{run_id}/checkpoints/files/{sha256[:2]}/{sha256}"
+    return f"{checkpoint_files(run_id)}{sha256[:2]}/{sha256}"
 
 
 def quarantined_set(run_id: str, attempt: int, number: int) -> str:
@@ -97,3 +102,8 @@ def fences(run_id: str) -> str:
 
 def fence(run_id: str, attempt: int) -> str:
     return f"{fences(run_id)}{attempt:04d}.json"
+
+
+def fence_attempt(key: str) -> int:
+    """Raises ValueError where it is not the key of a fence."""
+    return int(key.rsplit("/", 1)[-1].removesuffix(".json"))
