@@ -53,17 +53,25 @@ def replace(record: Any, /, **changes: Any) -> Any:
 
 
 def dataclass(
-    of: type[Any] | None = None, /, *, frozen: bool = False, slots: bool = False, kw_only: bool = False
+    of: type[Any] | None = None,
+    /,
+    *,
+    frozen: bool = False,
+    slots: bool = False,
+    kw_only: bool = False,
+    eq: bool = True,
+    repr: bool = True,
 ) -> Any:
     def make(cls: type[Any]) -> type[Any]:
         known = _collect(cls, kw_only)
         given: dict[str, Any] = {
             "__dataclass_fields__": known,
             "__init__": _init(known),
-            "__eq__": _eq,
-            "__repr__": _repr,
         }
-        given["__hash__"] = _hash if frozen else None
+        if eq:
+            given |= {"__eq__": _eq, "__hash__": _hash if frozen else None}
+        if repr:
+            given["__repr__"] = _repr
         if frozen:
             given |= {"__setattr__": _refuse, "__delattr__": _refuse}
         for name, value in given.items():

@@ -44,7 +44,7 @@ class _PerGpu(StrEnum):
     GPUS = "gpus"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class FolderInTree:
     """A folder inside the run's working directory: relative, and never above it."""
 
@@ -66,7 +66,7 @@ _NAME = Text("lower-case letters, digits, `-`, `_` and `.`, at most 60", r"[a-z0
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class Scalar:
     """The value of an environment variable. Numbers and truth values are taken as they are written."""
 
@@ -85,7 +85,7 @@ class Scalar:
         return {"type": ["string", "number", "boolean"]}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class PythonText:
     """A version may be written like the number it looks like: what reads job files keeps `3.10` as it was written."""
 
@@ -164,7 +164,7 @@ class Retention:
         kinds.check(self)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class SpotOrNot:
     """`true` is plain spot, `false` is none."""
 

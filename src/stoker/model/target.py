@@ -34,7 +34,7 @@ class Target:
         return f"{self.metric} {self.test} {repr(self.value).removesuffix('.0')}"
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, repr=False)
 class TargetText:
     """The kind that reads a target."""
 
