@@ -16,7 +16,7 @@ for step in range(state["step"] + 1, 41):
     loss = (weight - sample) ** 2
     weight -= 0.1 * (weight - sample)
     print(json.dumps({"step": step, "loss": loss}), flush=True)
-    time.sleep(0.06)
+    time.sleep(0.05)
     if step % 10:
         continue
     SAVED.with_suffix(".part").write_text(json.dumps({"step": step, "weight": weight}))

@@ -13,7 +13,7 @@ for step in range(state["step"] + 1, 41):
     loss = (weight - 3.0) ** 2
     weight -= 0.1 * (weight - 3.0)
     print(json.dumps({"step": step, "loss": loss}), flush=True)
-    time.sleep(0.06)
+    time.sleep(0.05)
     if step % 10:
         continue
     SAVED.with_suffix(".part").write_text(json.dumps({"step": step, "weight": weight}))
