@@ -59,7 +59,7 @@ class Checkpoint:
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
         self._notice = NoticeBoard(self._around.notice)
-        self._position = Position()
+        self.position = Position()
         self._values: dict[str, Any] = {}
         self._random: Mapping[str, Any] | None = None  # to be put back when the loop is where it was
         self._saves = 0
@@ -71,7 +71,7 @@ class Checkpoint:
         self.metrics: dict[str, float] = {}
         self.restored: Path | None = None
         self._resume()
-        self._saved_at = (self.steps, self._position.epoch, time.monotonic())
+        self._saved_at = (self.steps, self.position.epoch, time.monotonic())
         atexit.register(_finish, weakref.ref(self._writer))
 
     # The loop
@@ -79,21 +79,19 @@ class Checkpoint:
     @property
     def epoch(self) -> int:
         """The epoch that is under way, from 0."""
-        return self._position.epoch
+        return self.position.epoch
 
     def epochs(self, total: int) -> Iterator[int]:
         """Counts from the epoch that was interrupted. When all are done, the last state is saved and safe."""
         self._in_epochs = True
-        while self._position.epoch < total:
-            self._put_random_back(finally_=not self._position.within_pass)
-            yield self._position.epoch
-            self._position.next_epoch()
-            if self._save_at_end_of_epoch or self._due(steps_count=False):
-                self._save_at_end_of_epoch = False
-                self._save()
+        while self.position.epoch < total:
+            self.put_random_back(finally_=not self.position.within_pass)
+            yield self.position.epoch
+            self.position.next_epoch()
+            self.epoch_is_over()
         self._in_epochs = False
-        self._put_random_back()
-        if self._saved_at[:2] != (self.steps, self._position.epoch):
+        self.put_random_back()
+        if self._saved_at[:2] != (self.steps, self.position.epoch):
             self._save()
         self._writer.finish()
 
@@ -103,11 +101,11 @@ class Checkpoint:
         Batches count when `step` is called after them. Of a `DataLoader` with a sampler, the ones before are not
         loaded; of anything else they are loaded and left out.
         """
-        return self._position.passes(loader, self._put_random_back)
+        return self.position.passes(loader, self.put_random_back)
 
     def range(self, total: int) -> Iterator[int]:
         """Steps from the one that was interrupted, for a loop without a loader. Call `step` at the end of each."""
-        self._put_random_back()
+        self.put_random_back()
         while self.steps < total:
             before = self.steps
             yield self.steps
@@ -131,6 +129,12 @@ class Checkpoint:
                 self._save()
         elif not self._prepared:
             self._prepare()
+
+    def epoch_is_over(self) -> None:
+        """Saves if it is time. `epochs` does this itself; it is for loops that are not ours."""
+        if self._save_at_end_of_epoch or self._due(steps_count=False):
+            self._save_at_end_of_epoch = False
+            self._save()
 
     def report(self, **metrics: Any) -> bool:
         """Metrics that are not of a step, such as those of a validation. True if they are the best so far.
@@ -175,7 +179,7 @@ class Checkpoint:
         Behind the last batch of an epoch there is no way back into the middle of your code, so there it is done at the
         end of the epoch.
         """
-        if self._in_epochs and not self._position.within_pass:
+        if self._in_epochs and not self.position.within_pass:
             self._save_at_end_of_epoch = True
             return
         self._save()
@@ -207,13 +211,11 @@ class Checkpoint:
         buffers = self._writer.take_buffers()
         copies = buffers.copy(flat.leaves, flat.values)
         self._saves += 1
-        snapshot = Snapshot(
-            self.steps, self._position.epoch, form, flat.leaves, copies, dict(self.metrics), self._saves
-        )
+        snapshot = Snapshot(self.steps, self.position.epoch, form, flat.leaves, copies, dict(self.metrics), self._saves)
         snapshot.ready, snapshot.buffers = mark_of_gpu(), buffers
         self._writer.submit(snapshot, hurry=hurry)
         self._prepared = True
-        self._saved_at = (self.steps, self._position.epoch, time.monotonic())
+        self._saved_at = (self.steps, self.position.epoch, time.monotonic())
         self._blocked_s = time.perf_counter() - begun
 
     def _answer_notice(self) -> None:
@@ -231,7 +233,7 @@ class Checkpoint:
             "parts": parts,
             "values": flat.flatten(self._values, "values"),
             "metrics": flat.flatten(self.metrics, "metrics"),
-            "position": flat.flatten(self._position.state(), "position"),
+            "position": flat.flatten(self.position.state(), "position"),
             "random": flat.flatten(randomness.capture(), "random"),
         }
         return flat, form
@@ -244,7 +246,7 @@ class Checkpoint:
 
     def _due(self, *, steps_count: bool = True) -> bool:
         steps, epoch, at = self._saved_at
-        since = Since(self.steps - steps if steps_count else 0, self._position.epoch - epoch, time.monotonic() - at)
+        since = Since(self.steps - steps if steps_count else 0, self.position.epoch - epoch, time.monotonic() - at)
         if self._every.steps is not None or self._every.epochs is not None:
             return interval.due(self._every, since, 0.0)
         rate = self._around.evictions_per_hour
@@ -271,7 +273,7 @@ class Checkpoint:
         self._load(mine, exact=own is not None)
         self._saver.follow(opened)
         self.restored = opened.path
-        say(f"resumed from {opened.path.name}, epoch {self._position.epoch}")
+        say(f"resumed from {opened.path.name}, epoch {self.position.epoch}")
 
     def _good_names(self) -> list[str]:
         return self._shelf.names()
@@ -292,13 +294,13 @@ class Checkpoint:
         self._values = stored.value(form["values"])
         self.metrics = stored.value(form["metrics"])
         if exact:
-            self._position.put_back(stored.value(form["position"]))
+            self.position.put_back(stored.value(form["position"]))
             self._random = stored.value(form["random"])
             randomness.put_back(self._random)
         else:
-            self._position.epoch = stored.value(form["position"])["epoch"]
+            self.position.epoch = stored.value(form["position"])["epoch"]
 
-    def _put_random_back(self, *, finally_: bool = True) -> None:
+    def put_random_back(self, *, finally_: bool = True) -> None:
         """The random states once more: the script may have drawn since they were put back when it started."""
         if self._random is not None:
             randomness.put_back(self._random)

@@ -47,8 +47,23 @@ class Source:
     def lasting(self) -> bool:
         return self.in_torch and self.loader.num_workers > 0 and self.loader.persistent_workers
 
+    @property
+    def remembers(self) -> bool:
+        """Whether there is something to save between passes."""
+        return self.lasting or bool(self._generators())
+
     def state(self) -> State:
-        return {"generators": self.generators(), "workers": dict(self.workers)}
+        state: State = {"generators": self.generators(), "workers": dict(self.workers)}
+        if self.stateful:
+            state["loader"] = self.loader.state_dict()
+        return state
+
+    def put_back(self, state: State) -> None:
+        self.set_generators(state["generators"])
+        self.workers = dict(state["workers"])
+        self._inherited = bool(self.workers)
+        if self.stateful and "loader" in state:
+            self.loader.load_state_dict(state["loader"])
 
     def generators(self) -> list[bytes]:
         return [randomness.as_bytes(one.get_state()) for one in self._generators()]
@@ -56,11 +71,6 @@ class Source:
     def set_generators(self, states: list[bytes]) -> None:
         for generator, held in zip(self._generators(), states, strict=False):
             generator.set_state(randomness.as_tensor(held))
-
-    def put_back(self, state: State) -> None:
-        self.set_generators(state["generators"])
-        self.workers = dict(state["workers"])
-        self._inherited = bool(self.workers)
 
     def begin(self) -> State:
         """What the order of the pass that begins now will be drawn from."""
@@ -71,15 +81,26 @@ class Source:
             "samplers": [sampler.state_dict() for sampler in samplers],
         }
 
-    def begin_again(self, state: State) -> None:
-        randomness.put_back(state["random"])
-        self.set_generators(state["generators"])
-        samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
-        for sampler, held in zip(samplers, state["samplers"], strict=False):
-            sampler.load_state_dict(held)
+    def iterate(self) -> Iterator[Any]:
+        """A pass from its beginning."""
+        if not self.lasting:
+            self.workers = {}
+        return self._iterator(0, resumed=False)
 
-    def iterate(self, skip: int, *, resumed: bool) -> Iterator[Any]:
-        """Batches behind the first `skip`; `resumed` says that this process did not begin the pass."""
+    def go_on(self, begun: State, skip: int) -> Iterator[Any]:
+        """A pass that another process began, behind the first `skip` batches. The process's own random states are left
+        anywhere; those of the loader are right."""
+        now = self.generators()
+        randomness.put_back(begun["random"])
+        self.set_generators(begun["generators"])
+        samplers = [sampler for sampler in self._samplers() if hasattr(sampler, "load_state_dict")]
+        for sampler, held in zip(samplers, begun["samplers"], strict=False):
+            sampler.load_state_dict(held)
+        iterator = self._iterator(skip, resumed=True)
+        self.set_generators(now)
+        return iterator
+
+    def _iterator(self, skip: int, *, resumed: bool) -> Iterator[Any]:
         if self.stateful:
             return iter(self.loader)
         if not self.indexed or (skip and not self._batched and self.loader.num_workers):
@@ -90,8 +111,6 @@ class Source:
         (view.batch_sampler if self._batched else view.sampler).batches = self._order(skip, empty)
         if self.loader.num_workers == 0:
             return iter(view)
-        if not self.lasting and not resumed:
-            self.workers = {}
         view.worker_init_fn = _WorkerStart(self.loader.worker_init_fn, dict(self.workers) if self._inherited else {})
         return self._named(view, skip, empty, resumed=resumed)
 

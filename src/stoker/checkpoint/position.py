@@ -15,76 +15,80 @@ class Position:
         self.epoch = 0
         self.phase = 0
         self.batch = 0
-        self.within_pass = False
-        self._calls = 0  # of `batches` in this epoch by this process
-        self._begun: State | None = None
-        self._sources: list[Source] = []
-        self._saved: list[State] = []  # of sources that this process has not met yet
-        self._stateful: Any = None
-        self._current = 0
+        self._calls = 0  # of `passes` in this epoch by this process
+        self._begun: State | None = None  # what the order of this pass was drawn from
+        self._source: Source | None = None  # of this pass
+        self._interrupted: State | None = None  # the source of the pass that another process began
+        self._met: list[Source] = []  # those with something to remember from pass to pass
+        self._unmet: list[State] = []  # the same, of another process
+
+    @property
+    def within_pass(self) -> bool:
+        return self._begun is not None
 
     def state(self) -> State:
         state: State = {
             "epoch": self.epoch,
             "phase": self.phase,
             "batch": self.batch,
-            "sources": [source.state() for source in self._sources] + self._saved[len(self._sources) :],
+            "sources": [source.state() for source in self._met] + self._unmet,
         }
-        if self.within_pass:
+        if self._begun is not None:
             state["begun"] = self._begun
-            current = self._sources[self._current]
-            if current.stateful:
-                state["stateful"] = current.loader.state_dict()
+            state["source"] = self._source.state() if self._source else self._interrupted
         return state
 
     def put_back(self, state: State) -> None:
         self.epoch, self.phase, self.batch = state["epoch"], state["phase"], state["batch"]
-        self._saved = state["sources"]
-        self._begun = state.get("begun")
-        self._stateful = state.get("stateful")
-        self.within_pass = self._begun is not None
+        self._begun, self._interrupted = state.get("begun"), state.get("source")
+        self._unmet = state["sources"]
 
     def next_epoch(self) -> None:
         self.epoch += 1
-        self.phase = self.batch = self._calls = 0
-        self.within_pass = False
-        self._begun = None
+        self._calls = 0
+        self._end_pass(0)
+
+    def outside_epochs(self) -> None:
+        """Passes are counted over the whole training, and the next one is the one that was interrupted."""
+        self._calls = self.phase
 
     def passes(self, loader: Any, ready: Callable[[], None]) -> Iterator[Any]:
         """The batches that have not counted yet. `ready` is called when the next thing to happen is the next batch."""
-        source = self._source(loader)
+        source = self._meet(loader)
         self._calls += 1
         if self._calls <= self.phase:
             return
-        resumed = self.within_pass
-        self._current = self._sources.index(source)
-        if resumed and self._begun is not None:
-            now = source.generators()
-            source.begin_again(self._begun)
-            if source.stateful and self._stateful is not None:
-                source.loader.load_state_dict(self._stateful)
-            iterator = source.iterate(self.batch, resumed=True)
-            source.set_generators(now)
+        if self._begun is not None and self._interrupted is not None:
+            source.put_back(self._interrupted)
+            iterator = source.go_on(self._begun, self.batch)
         else:
-            self._begun = source.begin()
-            iterator = source.iterate(0, resumed=False)
-        self.within_pass = True
+            self._begun, self.batch = source.begin(), 0
+            iterator = source.iterate()
+        self._interrupted, self._source = None, source
         ready()
         try:
             for batch in iterator:
                 self.batch += 1
                 yield batch
         finally:  # also when the script breaks out: then this pass is over, too
-            self.phase, self.batch = self._calls, 0
-            self.within_pass = False
-            self._begun = None
+            if self._source is source:
+                self._end_pass(self._calls)
 
-    def _source(self, loader: Any) -> Source:
-        for source in self._sources:
+    def end_pass(self) -> None:
+        """No more batches will be asked for: for loops that count by themselves and never come to the end."""
+        self._end_pass(self._calls)
+
+    def _end_pass(self, phase: int) -> None:
+        self.phase, self.batch = phase, 0
+        self._begun = self._source = self._interrupted = None
+
+    def _meet(self, loader: Any) -> Source:
+        for source in self._met:
             if source.loader is loader:
                 return source
         source = Source(loader)
-        if len(self._sources) < len(self._saved):
-            source.put_back(self._saved[len(self._sources)])
-        self._sources.append(source)
+        if source.remembers:
+            if self._unmet:
+                source.put_back(self._unmet.pop(0))
+            self._met.append(source)
         return source

@@ -1,0 +1,99 @@
+"""A Keras training that is killed goes on behind its last batch, where Keras's own callback would replay the epoch."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from test_exact_drill import KILLED, Drill
+
+TRAIN = """
+import hashlib, json, os, random, time
+import keras, numpy, torch
+from stoker.checkpoint.keras import StokerCallback
+
+keras.utils.set_random_seed(5)
+data = numpy.random.RandomState(1).randn(80, 6).astype("float32")
+target = (data.sum(1) > 0).astype("float32")
+
+
+class Pieces(keras.utils.PyDataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, number):
+        rows = slice(number * 8, number * 8 + 8)
+        return data[rows] + numpy.random.rand(8, 6).astype("float32") * 0.1, target[rows]
+
+
+class Noisy(torch.utils.data.Dataset):
+    def __len__(self):
+        return 80
+
+    def __getitem__(self, row):
+        return torch.from_numpy(data[row]) + torch.randn(6) * 0.1, target[row]
+
+
+model = keras.Sequential([
+    keras.layers.Dense(12, "relu"), keras.layers.BatchNormalization(), keras.layers.Dropout(0.3),
+    keras.layers.Dense(1, "sigmoid"),
+])
+rate = keras.optimizers.schedules.CosineDecay(1e-2, 40) if not os.environ.get("PLATEAU") else 1e-2
+model.compile(keras.optimizers.Adam(rate), "binary_crossentropy", metrics=["accuracy"])
+log = os.open("steps.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+class Log(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        numbers = (logs["loss"], logs["accuracy"], model.optimizer.learning_rate)
+        said = " ".join(float(number).hex() for number in numbers)
+        os.write(log, f"{self.epoch * 10 + batch} {said}\\n".encode())
+        time.sleep(0.004)
+
+
+kind = os.environ["KIND"]
+given = {
+    "arrays": dict(x=data, y=target, batch_size=8, shuffle=True),
+    "pydataset": dict(x=Pieces()),
+    "loader": dict(x=torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)),
+}[kind]
+plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, factor=0.5, min_delta=1.0)
+others = [plateau] if os.environ.get("PLATEAU") else []
+ours = StokerCallback(every=3, also=others)
+history = model.fit(
+    **given, epochs=4, verbose=0, validation_data=(data[:16], target[:16]), callbacks=[Log(), *others, ours]
+)
+
+
+def digest(variables):
+    found = hashlib.sha256()
+    for variable in variables:
+        found.update(variable.numpy().tobytes())
+    return found.hexdigest()
+
+
+json.dump({
+    "model": digest(model.variables), "optimizer": digest(model.optimizer.variables), "epochs": history.epoch,
+    "history": {name: [float(value).hex() for value in values] for name, values in history.history.items()},
+    "random": [torch.rand(1).item(), random.random(), numpy.random.rand()], "steps": ours.state.steps,
+}, open("final.json", "w"))
+"""
+
+
+@pytest.mark.parametrize(
+    "env", [{"KIND": "arrays", "PLATEAU": "1"}, {"KIND": "pydataset"}, {"KIND": "loader"}], ids=lambda env: env["KIND"]
+)
+def test_killed_fit_ends_with_the_same_bits_and_replays_no_epoch(tmp_path: Path, env: dict[str, str]) -> None:
+    """Dropout, batch norm, a schedule or a plateau, metrics, validation, history."""
+    it = Drill(tmp_path, TRAIN, imports=("keras", "torch._dynamo", "torch.utils.data"))
+    it.add("undisturbed", **env)
+    it.add("killed", kill_at=random.randrange(6, 18), **env)
+    it.add("killed", kill_at=random.randrange(26, 38), **env)
+    it.add("killed", **env)
+    assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
+    it.assert_same("killed")
+    assert it.repeated("killed") <= 2 * 8
