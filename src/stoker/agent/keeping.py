@@ -30,10 +30,10 @@ from stoker.stores import Store
 
 QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
 HURRIED_QUIET_S = 0.25  # the same in a hurry
-STARVED_S = 3.0  # each time changes have waited for so long, half the quiet has to do
-LEAST_QUIET_S = 0.1  # but never less than this
-PARTIAL_S = 10.0  # folders that are never quiet: from then on without the files that are fresh
-PARTIAL_HURRIED_S = 1.0  # the same in a hurry
+STARVED_S = 3.0  # where there has been no quiet for so long, the longest pauses there are have to do
+LEAST_PAUSE_S = 0.1
+PARTIAL_S = 10.0  # where there are none, from then on without what is fresh
+LONG_WRITE_S = 2.0  # a file that takes as long as this to write is waited for
 TICK_NS = 20_000_000  # two writes closer than this may leave the same time on a file
 MOST_OPEN = 256  # files held open until they are shipped, so that a script may remove them meanwhile
 _REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a pipe
@@ -79,7 +79,6 @@ class Checkpoints:
         self._noted: dict[str, Mark | None] = {}
         self._facts_then: tuple[float | None, Mapping[str, float]] = (None, {})  # when the newest change was seen
         self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
-        self._hurried_since = 0.0
         self.behind = False  # there is something that is not committed yet
         self._hashes: dict[_Content, str] = {}
         self._last: CheckpointSet | None = None
@@ -103,10 +102,9 @@ class Checkpoints:
         """
         now = self._clock()
         self._watch.look(now)
-        self._hurried_since = (self._hurried_since or now) if care is Care.HURRIED else 0.0
         marks = self._watch.marks
         if marks == self._done and not self._watch.some_open:
-            self._rest()
+            self._rest(now)
             self.behind = False
             return None
         if marks != self._noted:
@@ -116,7 +114,7 @@ class Checkpoints:
         if not entries:
             return None
         if self._last is None or entries != self._last.entries:
-            self._rest()
+            self._rest(now)
             return self._commit(entries, _without(marks, left_out or set()))
         self._done, self.behind = _without(marks, left_out or set()), False
         return None
@@ -157,22 +155,30 @@ class Checkpoints:
             self._unkept(path, "it is kept open for writing, and so never finished")
         self.behind = _without(self._noted, streams) != _without(self._done, streams)
         if not self.behind:
-            self._rest()
+            self._rest(now)
             return None
         waited_s = now - (self._restless_since or now)
-        if not busy - streams and watch.still_s(streams, now) >= _needed_s(care, waited_s):
-            self._rest()
+        if not busy - streams and now - watch.changed_at(streams) >= self._needed_s(care, waited_s):
+            self._rest(now)
             return streams
         self._restless_since = self._restless_since or now
         if self._is_one_file(busy, streams, waited_s):
             return streams
-        if waited_s >= PARTIAL_S or (self._hurried_since and now - self._hurried_since >= PARTIAL_HURRIED_S):
+        if waited_s >= PARTIAL_S and not watch.long_open(LONG_WRITE_S, now) - streams:
             return self._partial(busy, streams, now)
         return None
 
-    def _rest(self) -> None:
+    def _rest(self, now: float) -> None:
         self._restless_since = 0.0
-        self._watch.changes.clear()
+        self._watch.rest(now)
+
+    def _needed_s(self, care: Care, waited_s: float) -> float:
+        """How long everything has to have held still. A script that saves all the time pauses longer between two
+        checkpoints than between the files of one."""
+        enough_s = HURRIED_QUIET_S if care is Care.HURRIED else QUIET_S
+        if waited_s < STARVED_S or not self._watch.in_step(self._entries_of(self._last).keys()):
+            return enough_s
+        return min(max(0.8 * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
 
     def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
         """One file is written again and again, while nothing else changes: it is a checkpoint by itself."""
@@ -184,19 +190,18 @@ class Checkpoints:
         return self._watch.changes[path] > 1 and _calm(found[path])
 
     def _partial(self, busy: set[str], streams: set[str], now: float) -> set[str] | None:
-        """For folders that never hold still: new things that are not finished are left out, where everything else is
-        as it was. More cannot be told to belong together."""
-        watch, found = self._watch, {one.path: one for one in self._watch.found}
+        """For folders that never hold still: new folders in them that are not finished are left out, where everything
+        else is as it was. More cannot be told to belong together."""
+        watch, paths = self._watch, {one.path for one in self._watch.found}
+        last = self._entries_of(self._last).keys()
         fresh = {watch.child(path) for path in (watch.fresh(QUIET_S, now) | busy) - streams}
-        known = {watch.child(path) for path in self._entries_of(self._last)}
-        gone = {watch.child(path) for path in self._entries_of(self._last).keys() - found.keys()}
-        shrunk = gone & {watch.child(path) for path in found}  # it is being removed
-        written = (fresh & known) | shrunk
-        young = {path for path in found if watch.child(path) in fresh}
-        if not written and young != set(found):
+        known = {watch.child(path) for path in last}
+        shrunk = {watch.child(path) for path in last - paths} & {watch.child(path) for path in paths}
+        young = {path for path in paths if watch.child(path) in fresh}
+        if not shrunk and not fresh & (known | paths) and young != paths:
             return streams | young
         if now - (self._restless_since or now) >= 2 * PARTIAL_S:
-            self._unkept(min(written | fresh, default=""), "it changes all the time, and so do others")
+            self._unkept(min(fresh, default=""), "it changes all the time, and so do others")
         return None
 
     def _entries(self, left_out: set[str]) -> tuple[Entry, ...] | None:
@@ -265,12 +270,6 @@ def _content(one: Found) -> _Content:
 
 def _calm(one: Found) -> bool:
     return bool(one.mark) and time.time_ns() - (one.mark or (0, 0))[1] > TICK_NS
-
-
-def _needed_s(care: Care, waited_s: float) -> float:
-    if care is Care.HURRIED:
-        return HURRIED_QUIET_S
-    return max(QUIET_S / 2 ** (waited_s // STARVED_S), LEAST_QUIET_S)
 
 
 def _without(marks: dict[str, Mark | None], paths: set[str]) -> dict[str, Mark | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,9 +43,11 @@ class Watch:
         self._unkept = unkept
         self._since: dict[str, tuple[Mark | None, float]] = {}  # by path: its mark, and when that was first seen
         self._changed_at = 0.0  # when something last went away
+        self._rested_at = 0.0
         self._open: dict[str, tuple[float, int]] = {}  # by path: since when it is open for writing, and its size then
         self.found: list[Found] = []
-        self.changes: dict[str, int] = {}  # by path: how often it was seen changed since this was last cleared
+        self.changes: dict[str, int] = {}  # by path: how often it was seen changed since `rest`
+        self.longest_pause_s = 0.0  # between two changes since `rest`
 
     def look(self, now: float) -> None:
         found = []
@@ -62,7 +64,7 @@ class Watch:
                 except OSError as error:
                     self._unkept(path, str(error.strerror))
         found.sort(key=lambda one: one.path)
-        before, self._since = self._since, {}
+        before, self._since, last = self._since, {}, self.changed_at()
         for one in found:
             mark, since = before.get(one.path, (None, now))
             same = one.path in before and mark == one.mark
@@ -72,6 +74,8 @@ class Watch:
         if before.keys() - self._since.keys():
             self._changed_at = now
         self.found = found
+        if self.changes and self.changed_at() == now:
+            self.longest_pause_s = max(self.longest_pause_s, now - max(last, self._rested_at))
 
     @property
     def marks(self) -> dict[str, Mark | None]:
@@ -101,10 +105,24 @@ class Watch:
         """Paths of what has changed within this time."""
         return {path for path, (_, since) in self._since.items() if now - since < within_s}
 
-    def still_s(self, without: set[str], now: float) -> float:
-        """For how long nothing has changed, these left aside."""
+    def changed_at(self, without: Collection[str] = ()) -> float:
+        """When something was last seen changed, these left aside."""
         times = (since for path, (_, since) in self._since.items() if path not in without)
-        return now - max(self._changed_at, max(times, default=0.0))
+        return max(self._changed_at, max(times, default=0.0))
+
+    def rest(self, now: float) -> None:
+        """Everything is as it should be: what changes from here on belongs together."""
+        self.changes, self.longest_pause_s, self._rested_at = {}, 0.0, now
+
+    def in_step(self, known: Collection[str]) -> bool:
+        """Whether those of the known files that are written again have been written equally often: no round of them is
+        half done, as far as looking tells."""
+        counts = {self.changes[one.path] for one in self.found if one.path in self.changes and one.path in known}
+        return len(counts) <= 1
+
+    def long_open(self, seconds: float, now: float) -> set[str]:
+        """Files that have been open for writing for as long as this."""
+        return {path for path, (since, _) in self._open.items() if now - since >= seconds}
 
     def child(self, path: str) -> str:
         """What `path` belongs to: the file or folder directly in a checkpoint folder."""

@@ -1,0 +1,252 @@
+"""What is put back before a script starts: the newest set that is whole, whatever has become of the store."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stoker.agent import restoring
+from stoker.agent.keeping import Care, Checkpoints
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.restoring import put_back, read_fences
+from stoker.errors import Conflict, StoreFailed
+from stoker.model import layout
+from stoker.model.checkpoint import CheckpointSet, Fence, claim, visible
+from stoker.model.job import Job
+from stoker.model.orders import Orders
+from stoker.model.wire import dump, load
+from stoker.stores.folder import FolderStore
+
+RUN = "r1"
+
+
+class Node:
+    def __init__(self, store: FolderStore, root: Path, attempt: int) -> None:
+        self.store = store
+        self.folder = NodeFolder(root / f"node-{attempt}")
+        self.ckpt = self.folder.work / "checkpoints"
+        self.ckpt.mkdir(parents=True)
+        self.orders = Orders(RUN, "ants-1", attempt, 0, "key", Job(name="ants", run="true"), "s", "python3")
+        store.put(layout.orders(RUN, attempt), dump(self.orders))
+        self.events: list[tuple[str, str]] = []
+
+    def tell(self, kind: str, text: str) -> None:
+        self.events.append((kind, text))
+
+    def begin(self) -> CheckpointSet | None:
+        found = put_back(self.store, self.orders, self.folder, self.tell)
+        self.checkpoints = Checkpoints(
+            self.store, self.orders, self.folder.work, lambda: (None, {}), self.tell, open_files=set
+        )
+        self.checkpoints.begin_from(found)
+        return found
+
+    def commit(self, **files: str) -> CheckpointSet:
+        for name, content in files.items():
+            (self.ckpt / name).write_text(content)
+        made = self.checkpoints.commit(Care.TRUSTING)
+        assert made
+        self.checkpoints.tidy()
+        return made
+
+    def here(self) -> dict[str, str]:
+        return {str(one.relative_to(self.ckpt)): one.read_text() for one in self.ckpt.rglob("*") if one.is_file()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+@pytest.fixture
+def next_node(store: FolderStore, tmp_path: Path) -> Callable[[], Node]:
+    """Each time the node of the next attempt."""
+    attempts = iter(range(1, 100))
+    return lambda: Node(store, tmp_path, next(attempts))
+
+
+@pytest.fixture
+def three_sets(next_node: Callable[[], Node]) -> list[CheckpointSet]:
+    node = next_node()
+    node.begin()
+    return [node.commit(model=f"model {n}", frozen="the same") for n in (1, 2, 3)]
+
+
+def content(store: FolderStore, made: CheckpointSet, name: str) -> Path:
+    sha256 = next(one.sha256 for one in made.entries if one.path.endswith(f"/{name}"))
+    return store.root / layout.checkpoint_file(RUN, sha256)
+
+
+def manifest(store: FolderStore, made: CheckpointSet) -> Path:
+    return store.root / layout.checkpoint_set(RUN, *made.position)
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_the_newest_set_comes_back_and_is_told(three_sets: list[CheckpointSet], next_node: Callable[[], Node]) -> None:
+    node = next_node()
+    assert node.begin() == three_sets[-1]
+    assert node.here() == {"model": "model 3", "frozen": "the same"}
+    [(kind, text)] = node.events
+    assert kind == "restored" and text.startswith("goes on from checkpoint 3 of attempt 1: 2 files")
+
+
+DAMAGE: dict[str, Callable[[FolderStore, CheckpointSet], object]] = {
+    "a truncated file": lambda store, one: os.truncate(content(store, one, "model"), 3),
+    "an empty file": lambda store, one: os.truncate(content(store, one, "model"), 0),
+    "a flipped bit": lambda store, one: flip(content(store, one, "model"), 2),
+    "a missing file": lambda store, one: content(store, one, "model").unlink(),
+    "a foreign file": lambda store, one: content(store, one, "model").write_text("from elsewhere"),
+    "a truncated manifest": lambda store, one: os.truncate(manifest(store, one), 50),
+    "an empty manifest": lambda store, one: os.truncate(manifest(store, one), 0),
+    "a foreign manifest": lambda store, one: manifest(store, one).write_text('{"hello": [1, 2]}'),
+    "a manifest that is no mapping": lambda store, one: manifest(store, one).write_text("[]"),
+    "the manifest of another set": lambda store, one: manifest(store, one).write_bytes(
+        (store.root / layout.checkpoint_set(RUN, 1, 1)).read_bytes()
+    ),
+    "a manifest of binary": lambda store, one: manifest(store, one).write_bytes(os.urandom(100)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_set_is_put_aside_and_the_one_before_it_used(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node], damage: str
+) -> None:
+    DAMAGE[damage](store, three_sets[-1])
+    node = next_node()
+    assert node.begin() == three_sets[-2]
+    assert node.here() == {"model": "model 2", "frozen": "the same"}
+    assert [kind for kind, _ in node.events] == ["quarantined", "restored"]
+    assert "checkpoint 3 of attempt 1 is damaged" in node.events[0][1]
+    assert (store.root / layout.quarantined_set(RUN, 1, 3)).exists()
+    assert not manifest(store, three_sets[-1]).exists()
+    again = next_node()
+    assert again.begin() == three_sets[-2]
+    assert [kind for kind, _ in again.events] == ["restored"], "it is told once"
+
+
+def test_every_single_flipped_bit_of_a_manifest_is_noticed(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    whole = manifest(store, three_sets[-1]).read_bytes()
+    orders = next_node().orders
+    for at in range(len(whole)):
+        flip(manifest(store, three_sets[-1]), at)
+        try:
+            found = restoring.read_set(store, orders, three_sets[-1].position)
+        except restoring.Corrupt:
+            continue
+        finally:
+            manifest(store, three_sets[-1]).write_bytes(whole)
+        assert found == three_sets[-1]  # a blank that became another blank
+
+
+def test_a_damaged_content_that_all_sets_share_is_sent_again_by_whoever_has_it(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    flip(content(store, three_sets[-1], "frozen"), 0)
+    node = next_node()
+    assert node.begin() is None
+    assert [kind for kind, _ in node.events] == ["quarantined"] * 3 + ["restore-failed"]
+    assert node.here() == {}
+    node.commit(model="model 1", frozen="the same")
+    after = next_node()
+    assert after.begin()
+    assert after.here() == {"model": "model 1", "frozen": "the same"}
+
+
+def test_a_set_with_files_outside_the_checkpoint_folders_is_refused(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    made = three_sets[-1]
+    text = manifest(store, made).read_bytes().replace(b"checkpoints/model", b"train.py")
+    foreign = load(CheckpointSet, text).sealed
+    manifest(store, made).write_bytes(dump(foreign))
+    node = next_node()
+    assert node.begin() == three_sets[-2]
+    assert not (node.folder.work / "train.py").exists()
+
+
+def test_what_lies_among_the_sets_and_fences_and_is_not_ours_does_no_harm(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    for name in (".DS_Store", "copy of 0001-00000003.json", "0001.json", "x-y.json"):
+        (store.root / layout.checkpoint_sets(RUN) / name).write_text("{}")
+    (store.root / layout.fences(RUN) / "notes.txt").write_text("?")
+    (store.root / layout.fence(RUN, 1)).write_bytes(b"\0damaged")
+    node = next_node()
+    assert node.begin() == three_sets[-1]
+
+
+def test_the_folder_becomes_what_it_was_even_where_the_source_had_more(
+    three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    node = next_node()
+    (node.ckpt / "model").mkdir()
+    (node.ckpt / "removed by the script").write_text("came with the source")
+    node.begin()
+    assert node.here() == {"model": "model 3", "frozen": "the same"}
+
+
+def test_an_attempt_that_is_over_may_not_begin(store: FolderStore, next_node: Callable[[], Node]) -> None:
+    first, second = next_node(), next_node()
+    second.begin()
+    with pytest.raises(Conflict, match="a later one has taken its place"):
+        first.begin()
+
+
+def test_an_attempt_that_died_while_it_took_over_hides_nothing(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    second, third = next_node(), next_node()
+    store.put(layout.fence(RUN, second.orders.attempt), dump(claim(second.orders.attempt)))
+    assert third.begin() == three_sets[-1]
+    assert visible([(1, 3), (1, 4)], read_fences(store, RUN)) == [(1, 3)]
+
+
+def test_a_store_that_does_not_answer_is_asked_again(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "_PAUSE_S", 0.0)
+    node, get, failures = next_node(), store.get, iter(range(4))
+
+    def failing(key: str, start: int = 0, size: int | None = None) -> bytes:
+        if "/files/" in key and next(failures, None) is not None:
+            raise StoreFailed("out of reach")
+        return get(key, start, size)
+
+    monkeypatch.setattr(store, "get", failing)
+    assert node.begin() == three_sets[-1]
+    assert [kind for kind, _ in node.events] == ["restore-waits", "restored"]
+
+
+def test_a_store_that_is_gone_does_not_make_a_good_checkpoint_a_damaged_one(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restoring, "TRY_FOR_S", 0.0)
+    node, get, away = next_node(), store.get, store.root.with_name("away")
+
+    def going(key: str, start: int = 0, size: int | None = None) -> bytes:
+        if "/files/" in key and store.root.exists():
+            store.root.rename(away)
+        return get(key, start, size)
+
+    monkeypatch.setattr(store, "get", going)
+    with pytest.raises(StoreFailed, match="not there"):
+        node.begin()
+    away.rename(store.root)
+    monkeypatch.undo()
+    assert next_node().begin() == three_sets[-1]
+
+
+def test_the_fence_says_from_where_an_attempt_went_on(
+    store: FolderStore, three_sets: list[CheckpointSet], next_node: Callable[[], Node]
+) -> None:
+    node = next_node()
+    node.begin()
+    assert Fence(2, 1, 3) in read_fences(store, RUN)
