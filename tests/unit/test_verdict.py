@@ -374,3 +374,8 @@ def test_a_script_that_fails_undisturbed_is_to_be_mended_first() -> None:
 
 def test_a_script_that_ends_too_soon_to_be_evicted_decides_nothing() -> None:
     check(judge(evidence(attempt(1, STEPS))), Grade.UNDECIDED, "ended before it could be evicted")
+
+
+def test_trouble_of_stokers_own_is_not_held_against_the_script() -> None:
+    plain = trace(attempt(1, 3), run="t-1", succeeded=False, exit_code=125, reason="the disk is full")
+    check(judge(Evidence(plain)), Grade.UNDECIDED, "through no fault of the script: the disk is full")

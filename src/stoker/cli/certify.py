@@ -80,7 +80,7 @@ def report(evidence: Evidence, verdict: Verdict, kept: list[str], width: int) ->
         lines += ["", *(f"  {line}" for line in _evictions(resumes, width - 2))]
     if verdict.advice:
         lines += ["", f"to do: {verdict.advice}", *(f"    {line}" for line in verdict.lines)]
-    return [*lines, "", f"next: {_next(verdict, kept)}"]
+    return [*lines, "", *_next(verdict, kept)]
 
 
 def facts(evidence: Evidence, verdict: Verdict, kept: list[str], seed: int) -> dict[str, Any]:
@@ -162,7 +162,10 @@ def _step(step: float | None) -> str:
     return "-" if step is None else words.number(step)
 
 
-def _next(verdict: Verdict, kept: list[str]) -> str:
+def _next(verdict: Verdict, kept: list[str]) -> list[str]:
     if verdict.grade is Grade.EXACT:
-        return "stoker run"
-    return f"`stoker certify` again after the change; `stoker rm {' '.join(kept)}` when you have seen enough"
+        return ["next: stoker run"]
+    return [
+        f"kept to look at: {', '.join(kept)}",
+        f"next: change it, then `stoker certify` again; `stoker rm {' '.join(kept)}`",
+    ]

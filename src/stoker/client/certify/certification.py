@@ -208,9 +208,13 @@ class Certification:
 
 
 def _certified(job: Job) -> Job:
-    """The same training on this computer, as an experiment of its own. A failure is a failure: nothing is retried."""
+    """The same training on this computer, as an experiment of its own.
+
+    A failure is a failure: nothing is retried. A target would end runs at moments that depend on the computer's load,
+    so each is run to its end.
+    """
     name = f"{job.name[: _NAME_LENGTH - len(_SUFFIX)].rstrip('._-')}{_SUFFIX}"
-    return replace(job, name=name, on="local", spot=None, budget=None, deadline=None, retries=0)
+    return replace(job, name=name, on="local", spot=None, budget=None, deadline=None, retries=0, stop_when=None)
 
 
 def _wait(run: Run, until: float | None, enough: Callable[[], bool]) -> None:

@@ -11,6 +11,7 @@ from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.replay import MetricDifference, Resume, differences, main_metric, replay, resumes, whole
 
+OWN_TROUBLE = 125  # the exit code of runs that Stoker itself could not prepare or keep
 SLIGHT = 0.01  # of the largest value: differences up to this are `close`
 
 
@@ -57,6 +58,10 @@ def compared_files(evidence: Evidence) -> list[str]:
 
 def _unable(evidence: Evidence) -> Verdict | None:
     plain = evidence.undisturbed
+    for trace in (plain, *evidence.disturbed):
+        if trace.exit_code == OWN_TROUBLE and not trace.succeeded:
+            reason = f"the run could not be carried out, through no fault of the script: {trace.reason}"
+            return Verdict(Grade.UNDECIDED, reason, advice=f"see `stoker show {trace.run}` and `stoker doctor`")
     if not plain.succeeded:
         reason = f"the script fails without any eviction: {plain.reason}"
         return Verdict(Grade.BROKEN, reason, advice=f"mend that first: `stoker logs {plain.run}` has what it printed")
