@@ -15,7 +15,7 @@ from stoker.model.checkpoint import CheckpointSet
 
 EVERY_S = 0.25
 EVERY_HURRIED_S = 0.05
-SHARE = 50  # looking takes at most one part in so many of the time
+SHARE = 20  # looking takes at most one part in so many of the time
 LONGEST_S = 5.0
 FENCE_EVERY_S = 10.0
 HURRY_S = 2.0  # how long one hurry lasts where nothing comes to be finished

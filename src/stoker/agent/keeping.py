@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from stoker.agent.contents import Changing, Contents, Mark, open_still
-from stoker.agent.openfiles import Identity, being_written
+from stoker.agent.openfiles import Identity, being_written, descendants
 from stoker.agent.processes import belonging_to
 from stoker.agent.restoring import folders, is_fenced
 from stoker.agent.retaining import Retaining
@@ -260,7 +260,9 @@ class Checkpoints:
 
 
 def _open_files(key: str) -> set[Identity]:
-    return being_written(one.pid for one in belonging_to(key, os.getpid()))
+    """Whatever ranks leave behind is adopted by the agent, so that its descendants are all there are."""
+    known = descendants(os.getpid())
+    return being_written((one.pid for one in belonging_to(key, os.getpid())) if known is None else known)
 
 
 def _content(one: Found) -> _Content:
