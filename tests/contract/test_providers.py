@@ -1,8 +1,10 @@
 """Every provider, and the fake, keeps the provider contract."""
 
+import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,7 @@ class TestFakeProvider(ProviderContract):
 
 class TestLocalProvider(ProviderContract):
     def make(self, folder: Path) -> Provider:
+        self.folder = folder
         return LocalProvider(Setup(Home(folder)))
 
     def request(self, folder: Path, key: str) -> NodeRequest:
@@ -51,12 +54,9 @@ class TestLocalProvider(ProviderContract):
         return NodeRequest(key, where, store.url)
 
     def take_away(self, provider: Provider, key: str) -> None:
-        """Kills the agent, which carries the node's mark in its environment and is nobody's rank."""
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                marked = f"STOKER_NODE_KEY={key}".encode() in (process / "environ").read_bytes().split(b"\0")
-                command = (process / "cmdline").read_bytes()
-            except OSError:
-                continue
-            if marked and b".pyz" in command:
-                os.kill(int(process.name), signal.SIGKILL)
+        """Kills the agent, as soon as it has said who it is."""
+        errand = self.folder / "nodes" / key / "errand.json"
+        deadline = time.monotonic() + 10
+        while not errand.exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        os.kill(int(json.loads(errand.read_bytes())["agent"]), signal.SIGKILL)

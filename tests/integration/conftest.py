@@ -89,7 +89,12 @@ class Shell:
         return found
 
     def agents(self) -> list[int]:
-        return [pid for pid, command in self.processes().items() if ".pyz run" in command]
+        """Agents that have begun: each says who it is beside its work."""
+        found: list[int] = []
+        for errand in (self.home / "nodes").glob("*/errand.json"):
+            with suppress(OSError, ValueError, KeyError):
+                found.append(int(json.loads(errand.read_bytes())["agent"]))
+        return [pid for pid in found if pid in self.processes()]
 
 
 @pytest.fixture

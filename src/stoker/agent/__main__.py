@@ -1,10 +1,11 @@
-"""`python -I -S agent.pyz run|end …`: the arguments, read by hand because argparse would take longer than the rest."""
+"""`python -I -S agent.pyz run|stand-by|end …`. The arguments are read by hand: argparse would take longer."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,17 +16,30 @@ from stoker.agent.orphans import end
 from stoker.stores.folder import FolderStore
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--lock-fd N]
+       stand-by --channel-fd N
        end --folder PATH --key KEY"""
+_NEEDED = {
+    "run": {"--store", "--orders", "--folder", "--environments"},
+    "stand-by": {"--channel-fd"},
+    "end": {"--folder", "--key"},
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))
-    if verb == "end" and {"--folder", "--key"} <= options.keys():
-        return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
-    if verb != "run" or not {"--store", "--orders", "--folder", "--environments"} <= options.keys():
+    if verb not in _NEEDED or not _NEEDED[verb] <= options.keys():
         print(USAGE, file=sys.stderr)  # noqa: T201  # the answer to a wrong command line
         return 2
+    if verb == "end":
+        return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
+    if verb == "stand-by":
+        return _stand_by(int(options["--channel-fd"]))
+    return run(options, os.environ)
+
+
+def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
+    """One attempt, from its orders to its last report."""
     folder = NodeFolder(Path(options["--folder"]).absolute())
     _keep_files_private()
     if not _lock(folder, options.get("--lock-fd")):
@@ -33,9 +47,17 @@ def main(arguments: list[str] | None = None) -> int:
     _speak_to(folder.agent_log)
     store = FolderStore.from_url(options["--store"])
     environments = Path(options["--environments"]).absolute()
-    machine = Machine(folder, environments, options.get("--uv", ""), _library(), dict(os.environ))
+    machine = Machine(folder, environments, options.get("--uv", ""), _library(), dict(variables))
     carry_out(store, options["--orders"], machine)
     return 0
+
+
+def _stand_by(fd: int) -> int:
+    import socket  # here, because agents that are started one by one have no use for it
+
+    from stoker.agent.standby import stand_by
+
+    return stand_by(socket.socket(fileno=fd), run)
 
 
 def _library() -> Path:

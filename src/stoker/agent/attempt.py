@@ -42,7 +42,8 @@ def carry_out(store: Store, orders_key: str, machine: Machine) -> None:
     orders = load(Orders, store.get(orders_key))
     attempt = Attempt(store, orders, machine)
     if attempt.reporter.claim():
-        attempt.finish(attempt.ending({"store": store.url, "orders": orders_key, "secrets": orders.job.secrets}))
+        errand = {"store": store.url, "orders": orders_key, "secrets": orders.job.secrets, "agent": os.getpid()}
+        attempt.finish(attempt.ending(errand))
 
 
 class Attempt:

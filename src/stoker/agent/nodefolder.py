@@ -38,7 +38,9 @@ class NodeFolder:
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
         for folder in (self.work, self.spool):
             folder.mkdir(mode=0o700)
-        self.errand.write_text(json.dumps(errand))
+        part = self.errand.with_suffix(".part")
+        part.write_text(json.dumps(errand))
+        part.replace(self.errand)
 
     def clear(self) -> None:
         for folder in (self.work, self.spool, self.commands, self.environment, self.restoring):

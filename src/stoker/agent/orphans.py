@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ from stoker.model.orders import Orders
 from stoker.model.wire import load
 from stoker.stores.folder import FolderStore
 
+AGENT_S = 5.0  # for the kernel to end an agent after SIGKILL
 SPOOLERS_S = 1.0  # for what was printed last to get into the spool, once nobody prints
 
 
@@ -26,6 +28,7 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
 
     Harmless when there is nothing left, and when the agent lives after all: then nothing but processes is touched.
     """
+    _end_agent(folder)
     end_all(key)
     with _locked(folder) as alone:
         if alone:
@@ -33,6 +36,19 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
                 _ship_logs(folder, variables)
             folder.clear()
     return 1 if belonging_to(key) else 0
+
+
+def _end_agent(folder: NodeFolder) -> None:
+    """An agent that still holds the lock is the one that the errand names, or will name in a moment. It does not carry
+    the mark itself where it was forked."""
+    until = time.monotonic() + AGENT_S
+    while time.monotonic() < until:
+        with _locked(folder) as alone:
+            if alone:
+                return
+        with suppress(OSError, ValueError, KeyError):
+            os.kill(int(json.loads(folder.errand.read_bytes())["agent"]), signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def _ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:

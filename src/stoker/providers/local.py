@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from stoker.agent.pack import pack
+from stoker.agent.standby import ask
 from stoker.errors import ProviderFailed
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
@@ -32,6 +34,7 @@ class LocalProvider:
         # Looking tests a lock by taking it for a moment; a start in that moment would think the node is up.
         self._mutex = threading.Lock()
         self._agent: Path | None = None
+        self._standby: socket.socket | None = None
 
     def offers(self, need: Need) -> list[Offer]:
         if need.nodes > 1:
@@ -69,34 +72,48 @@ class LocalProvider:
         return offer.usd_per_hour
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:
-        """The lock is taken here and inherited by the agent, so that there is no moment without an owner."""
+        """The lock is taken here and handed to the agent, so that there is no moment without an owner."""
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            variables = {**os.environ, **request.secrets, "STOKER_NODE_KEY": request.key}
+            self._send_for(self._options(folder, request), variables, lock)
         except BlockingIOError:
-            os.close(lock)
             return
-        try:
-            with (folder / "agent.log").open("ab") as log:
-                child = subprocess.Popen(
-                    [*self._agent_command("run"), *self._arguments(folder, request), "--lock-fd", str(lock)],
-                    pass_fds=(lock,),
-                    start_new_session=True,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    cwd=folder,
-                    # The mark lets `agent end` find the agent itself as well as everything it started.
-                    env={**os.environ, **request.secrets, "STOKER_NODE_KEY": request.key},
-                )
-            self._children.append(child)
         finally:
             os.close(lock)
 
-    def _arguments(self, folder: Path, request: NodeRequest) -> list[str]:
-        environments = str(self._home.environments)
-        arguments = ["--store", request.store, "--orders", request.orders, "--folder", str(folder)]
-        return [*arguments, "--environments", environments, *(["--uv", uv] if (uv := _uv()) else [])]
+    def _send_for(self, options: dict[str, str], variables: dict[str, str], lock: int) -> None:
+        """From the process that stands by; another one is started where there is none, or it has died."""
+        for _ in range(2):
+            if self._standby is None:
+                self._standby = self._start_standby()
+            try:
+                return ask(self._standby, options, variables, lock)
+            except OSError:
+                self._standby.close()
+                self._standby = None
+        raise ProviderFailed("no agent could be started", hint="stoker doctor")
+
+    def _start_standby(self) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        with theirs, (self._home.root / "agents.log").open("ab") as log:
+            command = [*self._agent_command("stand-by"), "--channel-fd", str(theirs.fileno())]
+            child = subprocess.Popen(
+                command,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._home.root,
+            )
+        self._children.append(child)
+        return ours
+
+    def _options(self, folder: Path, request: NodeRequest) -> dict[str, str]:
+        given = {"--store": request.store, "--orders": request.orders, "--folder": str(folder)}
+        return given | {"--environments": str(self._home.environments), "--uv": _uv() or ""}
 
     def _agent_command(self, verb: str) -> list[str]:
         if self._agent is None or not self._agent.exists():
