@@ -34,7 +34,8 @@ class Net(lightning.LightningModule):
     def __init__(self):
         super().__init__()
         self.layers = torch.nn.Sequential(
-            torch.nn.Linear(6, 12), torch.nn.BatchNorm1d(12), torch.nn.ReLU(), torch.nn.Dropout(0.3), torch.nn.Linear(12, 2)
+            torch.nn.Linear(6, 12), torch.nn.BatchNorm1d(12), torch.nn.ReLU(), torch.nn.Dropout(0.3),
+            torch.nn.Linear(12, 2),
         )
 
     def training_step(self, batch, batch_idx):
@@ -53,7 +54,8 @@ class Net(lightning.LightningModule):
 
     def configure_optimizers(self):
         optimizer = torch.optim.Adam(self.parameters(), 1e-2)
-        return [optimizer], [{"scheduler": torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40), "interval": "step"}]
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 40)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 
 model = Net()

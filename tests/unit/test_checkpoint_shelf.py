@@ -107,7 +107,7 @@ def remove(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, flip, empty, remove])
-@pytest.mark.parametrize("file", ["manifest.json", "state.json", "thing.bundle-000.safetensors"])
+@pytest.mark.parametrize("file", ["manifest.json", "state.json", "thing-000.safetensors"])
 def test_damaged_checkpoint_is_moved_aside_and_the_one_before_it_used(
     begin: Callable[..., Checkpoint],
     tmp_path: Path,

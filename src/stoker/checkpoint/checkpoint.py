@@ -14,7 +14,7 @@ from stoker.checkpoint.interval import Cost, Since
 from stoker.checkpoint.notice import NoticeBoard
 from stoker.checkpoint.parts import Part, part_for
 from stoker.checkpoint.position import Position
-from stoker.checkpoint.reading import OpenedPart
+from stoker.checkpoint.reading import Opened, OpenedPart, open_as_is
 from stoker.checkpoint.saver import Saver
 from stoker.checkpoint.shelf import Shelf, say
 from stoker.checkpoint.snapshot import Snapshot, mark_of_gpu
@@ -58,6 +58,7 @@ class Checkpoint:
         self._shelf = Shelf(Path(folder) if folder is not None else self._around.folder)
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
+        self._saver.newer_waits = lambda: self._writer.has_newer
         self._notice = NoticeBoard(self._around.notice)
         self.position = Position()
         self._values: dict[str, Any] = {}
@@ -120,10 +121,9 @@ class Checkpoint:
         """
         self.steps += 1
         improved = self.report(**metrics) if metrics else False
-        noticed = self._notice.new()
-        wanted = noticed or improved or self._due()
+        wanted = self._notice.new() or improved or self._due()
         if self._ranks.save_now(self.steps, wanted=wanted):
-            if noticed:
+            if self._notice.new(look_now=True):
                 self._answer_notice()
             else:
                 self._save()
@@ -132,7 +132,7 @@ class Checkpoint:
 
     def epoch_is_over(self) -> None:
         """Saves if it is time. `epochs` does this itself; it is for loops that are not ours."""
-        if self._save_at_end_of_epoch or self._due(steps_count=False):
+        if self._ranks.any(self._save_at_end_of_epoch or self._due(steps_count=False)):
             self._save_at_end_of_epoch = False
             self._save()
 
@@ -222,7 +222,9 @@ class Checkpoint:
         begun = time.monotonic()
         self._save(hurry=True)
         self._writer.finish()
-        if self._writer.trouble is None:
+        if self._around.local_rank:
+            self._notice.leave()  # to the rank that commits
+        elif self._writer.trouble is None:
             self._notice.answer(self.steps, time.monotonic() - begun)
 
     def _flatten(self) -> tuple[Flattener, Any]:
@@ -256,10 +258,7 @@ class Checkpoint:
     # Resuming
 
     def _resume(self) -> None:
-        if self._around.local_rank == 0:
-            self._shelf.sweep()
-        names = set(self._ranks.common(self._good_names()))
-        opened = self._shelf.newest(lambda name: name in names)
+        opened = self._agreed()
         if opened is None:
             return
         own = opened.part(self._around.rank)
@@ -275,8 +274,18 @@ class Checkpoint:
         self.restored = opened.path
         say(f"resumed from {opened.path.name}, epoch {self.position.epoch}")
 
-    def _good_names(self) -> list[str]:
-        return self._shelf.names()
+    def _agreed(self) -> Opened | None:
+        """The newest good checkpoint that every node has. The first rank of a node verifies it for the others."""
+        leads = self._around.local_rank == 0
+        if leads:
+            self._shelf.sweep()
+        found: Opened | None = None
+        least, same = None, False
+        while not same:
+            if leads:
+                found = self._shelf.newest(up_to=least)
+            least, same = self._ranks.least((found.path.name if found else "") if leads else None)
+        return found if leads or not least else open_as_is(self._shelf.folder / least)
 
     def _check(self, stored: OpenedPart, name: str) -> None:
         fit.check_names(name, stored.form["parts"], self._parts)

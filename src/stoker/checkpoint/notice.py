@@ -18,19 +18,23 @@ class NoticeBoard:
         self._next_look = 0.0
         self._answered: float | None = None
 
-    def new(self) -> bool:
+    def new(self, *, look_now: bool = False) -> bool:
         """True if there is a notice that has not been answered. One that was withdrawn and came again is new."""
         if self._file is None:
             return False
         now = time.monotonic()
-        if now < self._next_look:
+        if now < self._next_look and not look_now:
             return False
         self._next_look = now + _LOOK_EVERY_S
         return self._at() not in (None, self._answered)
 
+    def leave(self) -> None:
+        """Somebody else answers it."""
+        self._answered = self._at()
+
     def answer(self, step: int, seconds: float) -> None:
         """Says that everything up to `step` is safe, and took so long. Never raises: training goes on."""
-        self._answered = self._at()
+        self.leave()
         saved = f"{self._file}.saved"
         try:
             Path(saved + ".new").write_text(json.dumps({"step": step, "seconds": round(seconds, 3)}), encoding="utf-8")

@@ -18,7 +18,7 @@ def pack(leaves: Mapping[str, Leaf]) -> dict[str, list[str]]:
     files: dict[str, list[str]] = {}
     for part, names in _by_part(leaves).items():
         for number, bundle in enumerate(_bundles([name for name in names if not _large(leaves[name])], leaves)):
-            files[f"{_file_name(part)}.bundle-{number:03d}.safetensors"] = bundle
+            files[f"{_file_name(part)}-{number:03d}.safetensors"] = bundle
         for name in names:
             if _large(leaves[name]):
                 files[f"{_file_name(name)}.safetensors"] = [name]
@@ -50,7 +50,7 @@ def _bundles(names: list[str], leaves: Mapping[str, Leaf]) -> Iterator[list[str]
 
 
 def _file_name(name: str) -> str:
-    plain = re.sub(r"[^\w.-]", "_", name.replace("/", "."), flags=re.ASCII).lstrip(".")[:_LONGEST_NAME]
+    plain = re.sub(r"[^\w.-]", "_", name.replace("/", "."), flags=re.ASCII).lstrip(".")[:_LONGEST_NAME] or "_"
     return plain if plain == name.replace("/", ".") and "." not in name.partition("/")[0] else _told_apart(plain, name)
 
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from stoker.checkpoint.surroundings import Surroundings
 
+_KEY = "stoker/save-at"
+
 
 class Ranks(Protocol):
     def save_now(self, step: int, *, wanted: bool) -> bool:
-        """Whether this step is to be saved, the same on every rank. Called once per step."""
+        """Whether this step is to be saved, the same on every rank. Called once per step; waits for nobody."""
         ...
 
-    def common(self, names: Sequence[str]) -> list[str]:
-        """Those checkpoints that every rank can see."""
+    def any(self, wanted: bool) -> bool:
+        """Whether any rank wants it. Waits for all."""
+        ...
+
+    def least(self, name: str | None) -> tuple[str, bool]:
+        """The least of all names, and whether they are all the same. None: has no say. Waits for all."""
         ...
 
 
@@ -24,8 +29,11 @@ class Alone:
     def save_now(self, step: int, *, wanted: bool) -> bool:  # noqa: ARG002  # as its sibling
         return wanted
 
-    def common(self, names: Sequence[str]) -> list[str]:
-        return list(names)
+    def any(self, wanted: bool) -> bool:
+        return wanted
+
+    def least(self, name: str | None) -> tuple[str, bool]:
+        return name or "", True
 
 
 class Together:
@@ -35,24 +43,26 @@ class Together:
     def __init__(self, distributed: Any) -> None:
         self._distributed = distributed
         self._store = distributed.distributed_c10d._get_default_store()
-        self._announced = -1
+        self._store.set(_KEY, "-1")
+        distributed.barrier()
 
     def save_now(self, step: int, *, wanted: bool) -> bool:
-        due = self._target()
-        if wanted and due <= step:
+        target = int(self._store.get(_KEY))
+        if wanted and target < step:
             self._store.set(_KEY, str(step + 1))
-        return due == step
+        return target == step
 
-    def common(self, names: Sequence[str]) -> list[str]:
+    def any(self, wanted: bool) -> bool:
+        return any(self._everyone(wanted))
+
+    def least(self, name: str | None) -> tuple[str, bool]:
+        names = {one for one in self._everyone(name) if one is not None}
+        return min(names), len(names) == 1
+
+    def _everyone(self, said: Any) -> list[Any]:
         everyone: list[Any] = [None] * self._distributed.get_world_size()
-        self._distributed.all_gather_object(everyone, list(names))
-        return [name for name in names if all(name in theirs for theirs in everyone)]
-
-    def _target(self) -> int:
-        return int(self._store.get(_KEY)) if self._store.check([_KEY]) else -1
-
-
-_KEY = "stoker/save-at"
+        self._distributed.all_gather_object(everyone, said)
+        return everyone
 
 
 def find(around: Surroundings) -> tuple[Ranks, Surroundings]:
@@ -62,7 +72,8 @@ def find(around: Surroundings) -> tuple[Ranks, Surroundings]:
         world, rank = distributed.get_world_size(), distributed.get_rank()
         if world > 1:
             local_world = min(around.local_world if around.local_world > 1 else world, world)
-            seat = replace(around, rank=rank, world=world, local_rank=rank % local_world, local_world=local_world)
+            local_rank = rank % local_world
+            seat = replace(around, rank=rank, world=world, local_rank=local_rank, local_world=local_world)
             return Together(distributed), seat
     folder = around.folder / f"rank-{around.rank}" if around.rank else around.folder
     return Alone(), replace(around, folder=folder, rank=0, world=1, local_rank=0, local_world=1)

@@ -17,6 +17,7 @@ from stoker.checkpoint.surroundings import Surroundings
 from stoker.checkpoint.writing import Dropped, Written, sync_folder, write_files
 
 _LONGEST_WAIT_S = 600.0
+_PATIENCE_S = 30.0  # with a rank that is late, when a newer save is waiting
 _LOOK_EVERY_S = 0.01
 
 
@@ -30,6 +31,7 @@ class Saver:
         self._keep = keep
         self._best = best
         self._known: dict[str, Path] = {}
+        self.newer_waits: Callable[[], bool] = lambda: False
         self.moved_bytes = 0  # written by the last save: what was linked does not count
 
     def follow(self, opened: Opened) -> None:
@@ -42,6 +44,10 @@ class Saver:
             if self._leads:
                 return self._lead(snapshot, folder, threads, dropped)
             self._follow_leader(snapshot, folder, threads, dropped)
+        except FileNotFoundError:
+            if folder.exists():
+                raise
+            raise Dropped from None  # by the leader
         except BaseException:
             if self._leads:
                 rmtree(folder, ignore_errors=True)
@@ -92,12 +98,13 @@ class Saver:
     def _part(self, folder: Path, rank: int, dropped: Callable[[], bool]) -> Written:
         """Waits for what a rank has written. A leader that has gone, or a newer save, ends the wait."""
         path = folder / _part_name(rank)
-        deadline = time.monotonic() + _LONGEST_WAIT_S
+        begun = time.monotonic()
         while not path.exists():
-            if dropped() or not folder.exists():
+            waited_s = time.monotonic() - begun
+            if dropped() or not folder.exists() or (self.newer_waits() and waited_s > _PATIENCE_S):
                 raise Dropped
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"rank {rank} has not saved step {folder.name} within {_LONGEST_WAIT_S:.0f} s")
+            if waited_s > _LONGEST_WAIT_S:
+                raise TimeoutError(f"rank {rank} has not saved {folder.name} within {_LONGEST_WAIT_S:.0f} s")
             time.sleep(_LOOK_EVERY_S)
         found = json.loads(path.read_bytes())
         files = {name: FileEntry(**entry) for name, entry in found["files"].items()}

@@ -13,7 +13,6 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,10 +40,10 @@ class Shelf:
         found = [match for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         return [match[0] for match in sorted(found, key=lambda match: (int(match[1]), int(match[2] or 1)))]
 
-    def newest(self, wanted: Callable[[str], bool] = bool) -> Opened | None:
+    def newest(self, up_to: str | None = None) -> Opened | None:
         """The newest that passes verification. What does not is moved aside, loudly, and the one before it tried."""
         for name in reversed(self.names()):
-            if not wanted(name):
+            if up_to is not None and name > up_to:
                 continue
             try:
                 return open_verified(self.folder / name)

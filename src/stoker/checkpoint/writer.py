@@ -41,6 +41,11 @@ class Writer:
     def idle(self) -> bool:
         return self._waiting is None and self._writing is None
 
+    @property
+    def has_newer(self) -> bool:
+        """Whether another save waits behind the one being written."""
+        return self._waiting is not None
+
     def take_buffers(self) -> Buffers:
         """Waits for nothing: an unfinished save that has not been begun gives up its memory."""
         with self._changed:
