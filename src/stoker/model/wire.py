@@ -13,17 +13,21 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
+from math import isfinite, nan
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
 
-_ALREADY_PLAIN = {str, int, float, bool, type(None)}
+_ALREADY_PLAIN = {str, int, bool, type(None)}
 
 
 def to_plain(value: Any) -> Any:
-    """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists."""
+    """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists. What is not a finite number is null:
+    JSON has no word for it."""
     kind = type(value)
+    if kind is float:
+        return value if isfinite(value) else None
     if kind in _ALREADY_PLAIN:
         return value
     if kind is dict:
@@ -83,6 +87,8 @@ def _reader(of: Any) -> Reader:
         return own
     if isinstance(of, type) and is_dataclass(of):
         return _record(of)
+    if of is float:
+        return lambda value: nan if value is None else value
     if of is datetime:
         return datetime.fromisoformat
     if isinstance(of, type) and issubclass(of, Decimal | StrEnum):
