@@ -6,7 +6,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePosixPath, PureWindowsPath
+from pathlib import PureWindowsPath
 
 from stoker.errors import SnapshotRefused
 
@@ -55,10 +55,11 @@ class Snapshot:
 
 def checked_path(path: str) -> str:
     """The path, if it stays inside the folder it is unpacked in, on any system. Anything else is an attack or a bug."""
-    outside = not path or path.startswith("/") or "\0" in path or ".." in path.split("/")
+    parts = path.split("/")
+    outside = path.startswith("/") or "\0" in path or ".." in parts or not any(part not in ("", ".") for part in parts)
     if "\\" in path or ":" in path:
         there = PureWindowsPath(path)
         outside = outside or bool(there.drive or there.root) or ".." in there.parts
-    if outside or not PurePosixPath(path).parts:
+    if outside:
         raise SnapshotRefused(f"a manifest names the path `{path}`, which is outside its folder")
     return path

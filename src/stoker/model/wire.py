@@ -25,24 +25,27 @@ _ALREADY_PLAIN = {str, int, bool, type(None)}
 def to_plain(value: Any) -> Any:
     """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists. What is not a finite number is null:
     JSON has no word for it."""
-    kind = type(value)
+    return value if type(value) in _ALREADY_PLAIN else _writer(type(value))(value)
+
+
+@cache
+def _writer(kind: type[Any]) -> Callable[[Any], Any]:
+    """What turns a value of this type into plain data. Worked out once for each."""
     if kind is float:
-        return value if isfinite(value) else None
-    if kind in _ALREADY_PLAIN:
-        return value
-    if kind is dict:
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if kind in (tuple, list):
-        return [to_plain(item) for item in value]
+        return lambda value: value if isfinite(value) else None
     if kind is datetime:
-        return value.isoformat()
+        return datetime.isoformat
+    if issubclass(kind, tuple | list):
+        return lambda value: [to_plain(item) for item in value]
+    if issubclass(kind, Mapping):
+        return lambda value: {str(key): to_plain(item) for key, item in value.items()}
     if hasattr(kind, "plain"):
-        return value.plain()
+        own: Callable[[Any], Any] = kind.plain
+        return own
     if is_dataclass(kind):
-        return {name: to_plain(getattr(value, name)) for name in kind.__dataclass_fields__}
-    if isinstance(value, Mapping):
-        return to_plain(dict(value))
-    return str(value) if isinstance(value, Decimal | StrEnum) else value
+        names = tuple(one.name for one in fields(kind))
+        return lambda value: {name: to_plain(getattr(value, name)) for name in names}
+    return str if issubclass(kind, Decimal | StrEnum) else lambda value: value
 
 
 def from_plain(of: type[T], value: Any) -> T:
