@@ -38,6 +38,7 @@ def begin():
 
 def train(report):
     thing, state, _ = begin()
+    os.write(report, b"0\\n")
     while True:
         thing.numbers[state.steps % 2000] = thing.numbers[0] + state.steps
         if state.steps % 7 == 0:
@@ -60,10 +61,11 @@ for _ in range(points):
         finally:
             os._exit(1)
     os.close(writing)
-    time.sleep(random.uniform(0.005, 0.06))
+    reports = os.read(reading, 2).split()  # it has begun
+    time.sleep(random.uniform(0.0, 0.07))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    reports = os.read(reading, 1 << 20).split()
+    reports += os.read(reading, 1 << 20).split()
     os.close(reading)
     safe = max([safe, *map(int, reports)])
     thing, state, said = begin()
