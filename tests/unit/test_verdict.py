@@ -198,8 +198,15 @@ def test_a_first_value_that_differs_is_put_down_to_what_the_code_has(traits: tup
 
 
 def test_what_else_it_could_be_is_said() -> None:
-    seen = coded(evidence(evicted(1, 20), resumed(21, value=differing(21))), Trait.DRAWS, Trait.SHUFFLES)
-    check(judge(seen), Grade.BROKEN, "it could also be the random state (dropout, augmentation)")
+    seen = coded(evidence(evicted(1, 20), resumed(21, value=differing(21))), Trait.DRAWS, Trait.MOMENTUM)
+    check(judge(seen), Grade.BROKEN, "it could also be the optimizer's state")
+
+
+def test_shuffling_and_dropout_have_one_remedy() -> None:
+    seen = coded(evidence(evicted(1, 20), resumed(21, value=differing(21))), Trait.DRAWS, Trait.SHUFFLES, Trait.TORCH)
+    check(
+        judge(seen), Grade.BROKEN, "both the order of the data and dropout", "torch.get_rng_state()", "torch.randperm("
+    )
 
 
 def test_values_that_part_later_are_told_with_how_long_they_agreed() -> None:

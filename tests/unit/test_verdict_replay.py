@@ -137,6 +137,8 @@ def test_notices_are_as_long_as_makes_sense(ran_s: float, notice_s: float) -> No
         ("self.drop = nn.Dropout(0.5)", {Trait.DRAWS}),
         ("optimizer = torch.optim.Adam(model.parameters())", {Trait.MOMENTUM}),
         ('torch.save({"optimizer": optimizer.state_dict()}, path)', {Trait.SAVES_MOMENTUM}),
+        ('saved = {"opt": opt.state_dict()}', {Trait.SAVES_MOMENTUM}),
+        ("state = Checkpoint(model=model, optimizer=optimizer)", {Trait.SAVES_MOMENTUM}),
         ("state = random.getstate()", {Trait.SAVES_DRAWS}),
         ("import torch", {Trait.TORCH}),
         ("x = 1  # random.shuffle(x) would not do", set()),

@@ -137,7 +137,7 @@ class Certification:
         notice = f"with {moment.notice_s:g} s notice" if moment.notice_s else "without notice"
         with suppress(Conflict):  # it has just ended
             run.evict(moment.notice_s)
-            self.tell(f"  evicted {notice}")
+            self.tell(f"  eviction {notice}")
         _wait(run, give_up, lambda: _over(run, number))
 
     def _first_s(self, plain: Trace) -> float:

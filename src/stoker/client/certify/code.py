@@ -33,7 +33,7 @@ _PATTERNS = {
     Trait.MOMENTUM: r"momentum|velocity|\bAdam\w*|RMSprop|Adagrad|optim(izer)?\.step\(",
     Trait.SCHEDULE: r"lr_scheduler|LRScheduler|scheduler\.step\(",
     Trait.SAVES_DRAWS: r"random\.getstate|get_rng_state|bit_generator\.state|random\.get_state",
-    Trait.SAVES_MOMENTUM: r"optim\w*\.state_dict\(|optimizer\s*=\s*optim",
+    Trait.SAVES_MOMENTUM: r"\bopt\w*\.state_dict\(|Checkpoint\(.*\boptimizer=",
     Trait.SAVES_SCHEDULE: r"sched\w*\.state_dict\(",
     Trait.TORCH: r"^\s*(import|from) torch\b",
     Trait.NUMPY: r"^\s*(import|from) numpy\b",

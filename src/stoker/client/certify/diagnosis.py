@@ -203,10 +203,22 @@ def _of_state(evidence: Evidence, one: MetricDifference, when: str, torch: bool,
     if one.agreed == 1 and Trait.MOMENTUM in _possible(evidence, suspects):
         return _pointed(evidence, known[Trait.MOMENTUM], Trait.MOMENTUM)
     possible = _possible(evidence, suspects)
+    if Trait.SHUFFLES in possible and Trait.DRAWS in possible:
+        return _pointed(evidence, _both(when, torch, numpy), Trait.SHUFFLES)
     first = possible[0] if possible else suspects[0]
     others = [_SHORT[trait] for trait in (possible[1:] if possible else suspects[1:])]
     also = (f"it could also be {' or '.join(others)}",) if others else ()
     return _pointed(evidence, known[first], first, also)
+
+
+def _both(when: str, torch: bool, numpy: bool) -> Diagnosis:
+    """Dropout and shuffling usually draw from the same generator, and one remedy serves both."""
+    return Diagnosis(
+        f"{when}: the random state is probably not saved, on which both the order of the data and dropout or other "
+        "draws depend",
+        "save and restore the random states; a script that saves within an epoch needs its order and position too",
+        (*remedies.random_state(torch, numpy), "", *remedies.data_order(torch)),
+    )
 
 
 _SHORT = {
