@@ -23,13 +23,13 @@ _ALREADY_PLAIN = {str, int, bool, type(None)}
 
 
 def to_plain(value: Any) -> Any:
-    """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists. What is not a finite number is null:
-    JSON has no word for it."""
-    return value if type(value) in _ALREADY_PLAIN else _writer(type(value))(value)
+    """JSON-able data: datetimes as ISO 8601 text, decimals as text, tuples as lists, and null for what is no finite
+    number, since JSON has no word for it."""
+    return value if type(value) in _ALREADY_PLAIN else _writer(cast(Any, type(value)))(value)
 
 
 @cache
-def _writer(kind: type[Any]) -> Callable[[Any], Any]:
+def _writer(kind: Any) -> Callable[[Any], Any]:
     """What turns a value of this type into plain data. Worked out once for each."""
     if kind is float:
         return lambda value: value if isfinite(value) else None
