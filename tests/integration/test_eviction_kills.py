@@ -23,7 +23,8 @@ HASTY = """
 import sys
 from stoker.agent import keeper, keeping
 keeping.QUIET_S = 0.03
-keeper.EVERY_S, keeper.SHARE = 0.005, 1
+keeper.EVERY_S = keeper.EVERY_RESTLESS_S = 0.005
+keeper.SHARE = 1
 from stoker.agent.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """

@@ -14,6 +14,7 @@ from stoker.errors import AlreadyThere, StokerError, StoreFailed
 from stoker.model.checkpoint import CheckpointSet
 
 EVERY_S = 0.25
+EVERY_RESTLESS_S = 0.1
 EVERY_HURRIED_S = 0.05
 SHARE = 20  # looking takes at most one part in so many of the time
 LONGEST_S = 5.0
@@ -74,7 +75,8 @@ class Keeper(Worker):
 
     @property
     def _pause_s(self) -> float:
-        return max(EVERY_S, min(SHARE * self._look_took_s, LONGEST_S))
+        pause_s = EVERY_RESTLESS_S if self._checkpoints.restless else EVERY_S
+        return max(pause_s, min(SHARE * self._look_took_s, LONGEST_S))
 
     def _commit(self, care: Care) -> bool:
         """False where it failed and is to be tried again."""

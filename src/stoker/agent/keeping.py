@@ -32,6 +32,7 @@ QUIET_S = 1.0  # files that nobody has open and that have not changed for this l
 HURRIED_QUIET_S = 0.25  # the same in a hurry
 STARVED_S = 3.0  # where there has been no quiet for so long, the longest pauses there are have to do
 LEAST_PAUSE_S = 0.1
+PAUSE_SHARE = 0.6
 PARTIAL_S = 10.0  # where there are none, from then on without what is fresh
 LONG_WRITE_S = 2.0  # a file that takes as long as this to write is waited for
 TICK_NS = 20_000_000  # two writes closer than this may leave the same time on a file
@@ -86,6 +87,11 @@ class Checkpoints:
         key, alone = partial(layout.checkpoint_file, orders.run_id), orders.nodes == 1
         self._contents = Contents(store, key, alone=alone, first=orders.attempt == 1)
         self._retaining = Retaining(store, orders, self._contents)
+
+    @property
+    def restless(self) -> bool:
+        """A commit waits for a quiet moment: worth looking for more often."""
+        return bool(self._restless_since)
 
     def begin_from(self, restored: CheckpointSet | None) -> None:
         """What was put back is in the store: it is not sent again as long as it does not change."""
@@ -178,7 +184,7 @@ class Checkpoints:
         enough_s = HURRIED_QUIET_S if care is Care.HURRIED else QUIET_S
         if waited_s < STARVED_S or not self._watch.in_step(self._entries_of(self._last).keys()):
             return enough_s
-        return min(max(0.8 * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
+        return min(max(PAUSE_SHARE * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
 
     def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
         """One file is written again and again, while nothing else changes: it is a checkpoint by itself."""
