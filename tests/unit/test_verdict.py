@@ -386,3 +386,25 @@ def test_a_script_that_ends_too_soon_to_be_evicted_decides_nothing() -> None:
 def test_trouble_of_stokers_own_is_not_held_against_the_script() -> None:
     plain = trace(attempt(1, 3), run="t-1", succeeded=False, exit_code=125, reason="the disk is full")
     check(judge(Evidence(plain)), Grade.UNDECIDED, "through no fault of the script: the disk is full")
+
+
+def test_a_script_that_fails_now_and_then_by_itself_decides_nothing() -> None:
+    seen = with_control(evidence(evicted(1, 20), resumed(21, value=differing(21))))
+    assert seen.control
+    seen = replace(seen, control=replace(seen.control, succeeded=False, reason="out of luck"))
+    check(judge(seen), Grade.UNDECIDED, "fails by itself now and then", "out of luck")
+
+
+def test_nothing_to_compare_is_not_called_exact() -> None:
+    plain = trace(AttemptTrace(ran_s=3.0), run="t-1", files={})
+    first, second = AttemptTrace(ran_s=1.5, evicted=True), AttemptTrace(ran_s=1.6, restored=True)
+    seen = evidence(first, second, undisturbed=plain, disturbed=(trace(first, second, files={}),))
+    check(judge(seen), Grade.UNDECIDED, "there is nothing to compare", "`outputs/`")
+
+
+def test_a_result_that_is_never_the_same_leaves_nothing_to_compare() -> None:
+    plain = trace(AttemptTrace(ran_s=3.0), run="t-1")
+    change = changed(FileFault.CONTENT)
+    first, second = AttemptTrace(ran_s=1.5, evicted=True), AttemptTrace(ran_s=1.6, restored=True)
+    seen = evidence(first, second, undisturbed=plain, files=change, control=plain, control_files=change)
+    check(judge(seen), Grade.UNDECIDED, "there is nothing to compare")

@@ -165,9 +165,12 @@ def _lay(reference: Series, places: Mapping[float | None, list[int]], piece: Ser
 
 def _begin(reference: Series, places: Mapping[float | None, list[int]], piece: Series, reached: int) -> int:
     """Where the piece begins. Steps usually tell; where many values share a step, as with epochs, the values do."""
-    candidates = places.get(piece[0][0], []) if piece else []
-    if len(candidates) < 2:
-        return candidates[0] if candidates else 0
+    places_of_step = places.get(piece[0][0], []) if piece else []
+    if len(places_of_step) < 2:
+        return places_of_step[0] if places_of_step else 0
+    candidates = [at for at in places_of_step if same(reference[at][1], piece[0][1])]
+    if not candidates:
+        return max((at for at in places_of_step if at <= reached), default=places_of_step[0])
     head = piece[:_COMPARED]
 
     def score(at: int) -> tuple[int, bool, int]:

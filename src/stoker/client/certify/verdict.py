@@ -20,7 +20,7 @@ class Grade(StrEnum):
     CLOSE = "close"
     LOSSY = "lossy"
     BROKEN = "broken"
-    UNDECIDED = "undecided"  # the script is not deterministic by itself, or was never evicted: nothing can be said
+    UNDECIDED = "undecided"  # not deterministic by itself, never evicted, nothing to compare: nothing can be said
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,10 @@ def _unable(evidence: Evidence) -> Verdict | None:
     if not plain.succeeded:
         reason = f"the script fails without any eviction: {plain.reason}"
         return Verdict(Grade.BROKEN, reason, advice=f"mend that first: `stoker logs {plain.run}` has what it printed")
+    if not compared_files(evidence) and not main_metric(plain):
+        reason = "there is nothing to compare: the script reports no metrics and leaves no outputs that last"
+        advice = f"print metrics as JSON lines with a step, and write the result to `{evidence.outputs}/`"
+        return Verdict(Grade.UNDECIDED, reason, advice=advice)
     if not evidence.evictions and all(trace.succeeded for trace in evidence.disturbed):
         reason = f"the script ended before it could be evicted: it runs for {plain.ran_s:.1f} s only"
         return Verdict(Grade.UNDECIDED, reason, advice="let it train longer, for instance with `--set`")
@@ -89,11 +93,13 @@ def _failed(evidence: Evidence) -> Verdict | None:
 def _unsteady(evidence: Evidence) -> Verdict | None:
     if evidence.control is None or not differs(evidence):
         return None
+    if not evidence.control.succeeded:
+        reason = f"the script fails by itself now and then: its second undisturbed run did ({evidence.control.reason})"
+        return Verdict(Grade.UNDECIDED, reason, advice=f"see `stoker logs {evidence.control.run}`")
     metrics = differences(evidence.undisturbed, evidence.control)
     gaps = _gaps(evidence.undisturbed, evidence.control)
     numbers = [change for change in evidence.control_files if change.fault is FileFault.NUMBERS]
-    nothing_left = not compared_files(evidence) and not main_metric(evidence.undisturbed)
-    if not (metrics or gaps or numbers or nothing_left):
+    if not (metrics or gaps or numbers):
         return None
     what = [_metric_words(one) for one in metrics[:3]] + [file_words(one) for one in evidence.control_files[:3]]
     what += [gaps] if gaps else []
