@@ -1,43 +1,54 @@
 # Every target installs what it needs into .venv; a bare machine needs Python 3.11, git and make.
 PYTHON ?= python3
 BIN := .venv/bin
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode
+# uv does not look where pip was told to find wheels.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: install demo test test-fast check lint types bench docs clean
+.PHONY: install frameworks demo test test-fast test-slow check lint types bench docs clean
 
 install: .venv/installed
+frameworks: .venv/frameworks
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: Stoker needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode --editable . --group dev --group frameworks
+	$(INSTALL) --editable . --group dev
 	@touch $@
 
-demo: install
+.venv/frameworks: .venv/installed
+	$(INSTALL) --group frameworks
+	@touch $@
+
+demo: install  ## the main job, on this computer
 	cd examples/first_run && ../../$(BIN)/stoker run
 
-test: install
+test: frameworks  ## everything but the long proofs
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
 
-test-fast: install
+test-fast: install  ## the pure rings
 	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow"
+
+test-slow: frameworks  ## the long proofs
+	$(BIN)/pytest -m slow
 
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: install
+types: frameworks
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types test  ## exactly what CI runs
 
-bench: install
+bench: frameworks  ## Stoker beside its peers; writes benchmarks/results
 	$(BIN)/python -m benchmarks
 
-docs: install
+docs: install  ## the generated references and the recorded sessions
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/record.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
