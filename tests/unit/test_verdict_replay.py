@@ -113,9 +113,11 @@ def test_every_eviction_has_its_moment_within_the_training(evictions: int) -> No
         assert evictions < 2 or any(not moment.notice_s for moment in every)
         for run in runs:
             assert 1 <= len(run) <= moments.MOST_PER_RUN
-            assert sum(max(moment.after_s - 10.0, 0.0) for moment in run) <= 0.95 * 90.0 + 1e-9
-        early = [moment for moment in every if moment.after_s < 10.0 + 0.05 * 90.0]
-        assert evictions < 3 or early
+            assert sum(moment.share + moment.notice_s / 90.0 for moment in run if moment.share) <= 0.95 + 1e-9
+            assert all(moment.after_s == pytest.approx(10.0 + 90.0 * moment.share) for moment in run if moment.share)
+        early = [moment for moment in every if moment.share is None]
+        assert len(early) == (evictions >= 3)
+        assert all(moment.after_s < 10.0 + 0.05 * 90.0 for moment in early)
 
 
 def test_the_same_chance_gives_the_same_moments() -> None:

@@ -14,10 +14,12 @@ EDGE = 0.05  # of the training, left alone at both ends
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One eviction: the machine goes `after_s` seconds after the script of an attempt has started."""
+    """One eviction. Its notice, or the end where there is none, comes when the attempt has done its `share` of the
+    training; where that cannot be seen, or is None, `after_s` seconds after its script has started."""
 
     after_s: float
     notice_s: float
+    share: float | None = None
 
 
 def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) -> list[tuple[Moment, ...]]:
@@ -35,7 +37,8 @@ def plan(chance: random.Random, ran_s: float, first_s: float, evictions: int) ->
         moments = []
         for before, cut in zip([0.0, *cuts], cuts, strict=False):
             warned = notice_s if number % 2 == 0 else 0.0
-            moments.append(Moment(first_s + (cut - before), warned))
+            begin_s = max(cut - before - warned, 0.0)
+            moments.append(Moment(first_s + begin_s, warned, begin_s / work_s if work_s else None))
             number += 1
         if evictions >= MOST_PER_RUN and index == len(counts) - 1:
             moments[-1 if count == 1 else 0] = Moment(chance.uniform(0.0, first_s + EDGE * work_s), 0.0)
