@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -39,14 +40,12 @@ class Buffers:
             else:
                 copies[name] = bytes(memoryview(value).cast("B"))
         if tensors:
-            torch = sys.modules["torch"]
-            with torch.no_grad():
-                torch._foreach_copy_(rooms, tensors, non_blocking=True)
+            _copy_all(rooms, tensors)
         return copies
 
     def _room(self, name: str, leaf: Leaf, *, on_gpu: bool) -> Any:
         held = self._held.get(name)
-        if held is not None and held[0] == leaf:
+        if held is not None and (held[0] is leaf or held[0] == leaf):
             return held[1]
         torch = sys.modules["torch"]
         room = torch.empty(leaf.shape, dtype=torch_dtype(leaf), pin_memory=on_gpu)
@@ -54,3 +53,17 @@ class Buffers:
             room = room.as_strided(leaf.shape, leaf.detail)
         self._held[name] = (leaf, room)
         return room
+
+
+def _copy_all(rooms: list[Any], tensors: list[Any]) -> None:
+    """By `memmove` where memory is alike: one core can fill the bus, and threads that wait for each other cannot."""
+    torch = sys.modules["torch"]
+    rest: list[tuple[Any, Any]] = []
+    for room, tensor in zip(rooms, tensors, strict=True):
+        if tensor.is_cpu and tensor.stride() == room.stride() and tensor.nbytes:
+            ctypes.memmove(room.data_ptr(), tensor.data_ptr(), tensor.nbytes)
+        else:
+            rest.append((room, tensor))
+    with torch.no_grad():
+        for room, tensor in rest:
+            room.copy_(tensor, non_blocking=True)

@@ -64,6 +64,7 @@ class Checkpoint:
         self._values: dict[str, Any] = {}
         self._random: Mapping[str, Any] | None = None  # to be put back when the loop is where it was
         self._saves = 0
+        self._flat: Flattener | None = None
         self._blocked_s = 0.0
         self._prepared = False
         self._in_epochs = False
@@ -228,7 +229,7 @@ class Checkpoint:
             self._notice.answer(self.steps, time.monotonic() - begun)
 
     def _flatten(self) -> tuple[Flattener, Any]:
-        flat = Flattener()
+        flat = self._flat = Flattener(self._flat)
         parts = {name: flat.flatten(part.state(), name) for name, part in self._parts.items()}
         form = {
             "steps": self.steps,

@@ -64,6 +64,9 @@ class _Stateful:
 class _Module(_Stateful):
     in_place = True
 
+    def state(self) -> Any:
+        return self._thing.state_dict(keep_vars=True)  # the very parameters, so that they are known again
+
 
 class _Generator:
     in_place = True

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from threading import local
 from typing import Any
 
 from stoker.checkpoint import manifest as manifests
@@ -17,10 +16,11 @@ from stoker.checkpoint import safetensors
 from stoker.checkpoint.faults import Unreadable
 from stoker.checkpoint.leaves import Leaf, make
 from stoker.checkpoint.manifest import FileEntry, Manifest
+from stoker.checkpoint.packing import LARGE_BYTES
 from stoker.checkpoint.snapshot import STATE
 from stoker.checkpoint.structure import restore
 
-_CHUNK_BYTES = 1 << 20  # stays in the cache of a core between reading and hashing
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -29,7 +29,9 @@ class Opened:
 
     path: Path
     manifest: Manifest
-    _maps: dict[str, dict[str, tuple[Leaf, memoryview]]] = field(default_factory=dict)
+    verified: bool = False
+    _contents: dict[str, memoryview] = field(default_factory=dict)
+    _tensors: dict[str, dict[str, tuple[Leaf, memoryview]]] = field(default_factory=dict)
 
     def part(self, rank: int) -> OpenedPart | None:
         """What this rank saved; None if there was no such rank."""
@@ -44,9 +46,10 @@ class Opened:
         return OpenedPart(self, prefix, found["form"], leaves)
 
     def tensors_of(self, file: str) -> dict[str, tuple[Leaf, memoryview]]:
-        if file not in self._maps:
-            self._maps[file] = safetensors.places(mapped(self.path / file))
-        return self._maps[file]
+        if file not in self._tensors:
+            contents = self._contents.pop(file, None)
+            self._tensors[file] = safetensors.places(mapped(self.path / file) if contents is None else contents)
+        return self._tensors[file]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,14 @@ class OpenedPart:
     leaves: dict[str, Leaf]
 
     def value(self, form: Any, *, copy: bool = True) -> Any:
-        """A piece of the structure as the value it was. Without `copy`, tensors live in the page cache."""
+        """A piece of the structure as the value it was. Without `copy`, it shares memory with this object."""
 
         def leaf(name: str) -> Any:
             file = self.opened.manifest.tensors[self.prefix + name]
             _, data = self.opened.tensors_of(file)[name]
-            return make(self.leaves[name], data, copy=copy)
+            # What was read for it alone is aligned memory that nobody else has: a large tensor may keep it.
+            keeps = self.opened.verified and len(data) >= LARGE_BYTES
+            return make(self.leaves[name], data, copy=copy and not keeps)
 
         return restore(form, leaf)
 
@@ -87,23 +92,34 @@ def open_as_is(path: Path) -> Opened:
 def open_verified(path: Path, threads: int | None = None) -> Opened:
     """An `Unreadable` names the first file that is not as it was written."""
     opened = open_as_is(path)
-    scratch = local()
 
-    def verify(item: tuple[str, FileEntry]) -> str | None:
-        if not hasattr(scratch, "chunk"):
-            scratch.chunk = memoryview(bytearray(_CHUNK_BYTES))
-        return _problem(path / item[0], item[1], scratch.chunk)
+    def read(item: tuple[str, FileEntry]) -> str | None:
+        name, entry = item
+        opened._contents[name] = contents = _memory(entry.size_bytes)
+        return _read(path / name, entry, contents)
 
     # The largest first, so that no core is left with one at the end.
     files = sorted(opened.manifest.files.items(), key=lambda item: -item[1].size_bytes)
     with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "stoker-verify") as pool:
-        for (name, _), problem in zip(files, pool.map(verify, files), strict=True):
+        for (name, _), problem in zip(files, pool.map(read, files), strict=True):
             if problem:
                 raise Unreadable(f"its file `{name}` {problem}")
+    opened.verified = True
     return opened
 
 
-def _problem(path: Path, entry: FileEntry, chunk: memoryview) -> str | None:
+def _memory(size_bytes: int) -> memoryview:
+    """Private and empty. Large pages, where the system has them, make the first touch of it cheaper."""
+    if size_bytes < LARGE_BYTES:
+        return memoryview(bytearray(size_bytes))
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
+
+
+def _read(path: Path, entry: FileEntry, into: memoryview) -> str | None:
+    """Each piece is hashed while it is still in the core's cache. What is returned is a complaint."""
     try:
         fd = os.open(path, os.O_RDONLY)
     except OSError as error:
@@ -115,8 +131,10 @@ def _problem(path: Path, entry: FileEntry, chunk: memoryview) -> str | None:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
         found = sha256()
-        while count := os.readv(fd, [chunk]):
-            found.update(chunk[:count])
+        at = 0
+        while at < size_bytes and (count := os.readv(fd, [into[at : at + _CHUNK_BYTES]])):
+            found.update(into[at : at + count])
+            at += count
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     finally:

@@ -10,6 +10,7 @@ from typing import Any
 from stoker.checkpoint.faults import Unreadable
 from stoker.checkpoint.leaves import SIZES, Leaf
 
+_ALIGNED = 64  # where the numbers begin: matrix routines may add up in another order where memory is not aligned
 _MOST_HEADER_BYTES = 100_000_000  # as the format's own library has it
 
 
@@ -22,7 +23,7 @@ def header(leaves: Mapping[str, Leaf]) -> bytes:
         entries[name] = {"dtype": leaf.dtype, "shape": list(leaf.shape), "data_offsets": [at, end]}
         at = end
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers begin on a multiple of eight
+    text += b" " * (-(8 + len(text)) % _ALIGNED)
     return struct.pack("<Q", len(text)) + text
 
 

@@ -24,13 +24,16 @@ _PLAIN = frozenset({int, str, bool, type(None)})
 class Flattener:
     """Takes a state apart. `leaves` and `values` then hold its blocks of numbers, by the path they were found at.
 
-    A tensor that occurs twice, such as tied weights, is held once.
+    A tensor that occurs twice, such as tied weights, is held once. `last` is what was taken apart before: a tensor that
+    is still in its place need not be described again, which is most of the work for many small ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last: Flattener | None = None) -> None:
         self.leaves: dict[str, Leaf] = {}
         self.values: dict[str, Any] = {}
-        self._known: dict[tuple[int, Leaf], str] = {}
+        self._known: dict[int, list[tuple[Leaf, str]]] = {}
+        self._last_values = last.values if last else {}
+        self._last_leaves = last.leaves if last else {}
 
     def flatten(self, value: Any, path: str) -> Json:
         kind = type(value)
@@ -42,6 +45,8 @@ class Flattener:
             return self._mapping(value, path, ordered=kind is OrderedDict)
         if kind is list:
             return [self.flatten(item, f"{path}/{place}") for place, item in enumerate(value)]
+        if self._last_values.get(path) is value and self._last_leaves[path].shape == getattr(value, "shape", ()):
+            return self._leaf(value, self._last_leaves[path], path)
         try:
             leaf = describe(value)
         except TypeError as error:
@@ -60,14 +65,15 @@ class Flattener:
         # A view with gaps may begin where another tensor does, and be of its shape, without being the same.
         whole = leaf.like == "torch" and (leaf.detail is not None or value.is_contiguous())
         address = value.data_ptr() if whole and leaf.size_bytes else 0
-        if address and (name := self._known.get((address, leaf), "")):
-            return {_MARK: "leaf", "is": name}
+        beginning_here = self._known.setdefault(address, []) if address else []
+        for known, name in beginning_here:
+            if known == leaf:
+                return {_MARK: "leaf", "is": name}
         name = path
         while name in self.leaves:  # the keys 1 and "1" have one path
             name += "~"
         self.leaves[name], self.values[name] = leaf, value
-        if address:
-            self._known[address, leaf] = name
+        beginning_here.append((leaf, name))
         return {_MARK: "leaf", "is": name}
 
     def _rare(self, value: Any, path: str) -> Json:
