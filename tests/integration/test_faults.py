@@ -1,12 +1,13 @@
 """What goes wrong on real machines, done to real processes: each ends in a clear state, and nothing is lost."""
 
 import hashlib
-import json
 import os
 import random
 import signal
 import socket
+import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -189,7 +190,12 @@ def test_a_script_that_ignores_sigterm_is_killed_on_cancel(shell: Shell) -> None
 def test_no_grandchild_survives_a_cancel(shell: Shell) -> None:
     shell.write(
         "train.py",
-        "import subprocess, time; subprocess.Popen(['setsid', 'sleep', '987']); print('up', flush=True); time.sleep(99)",
+        """
+        import subprocess, time
+        subprocess.Popen(["setsid", "sleep", "987"])
+        print("up", flush=True)
+        time.sleep(99)
+        """,
     )
     shell.job("python train.py & python train.py")
     shell.stoker("run", "--detach")
@@ -256,3 +262,68 @@ def test_a_secret_is_nowhere_but_in_the_script(shell: Shell) -> None:
     for path in shell.home.rglob("*"):
         if path.is_file():
             assert value.encode() not in path.read_bytes(), path
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group with 60 MB of memory, as a small machine would have."""
+    top = Path("/sys/fs/cgroup/memory") if Path("/sys/fs/cgroup/memory").is_dir() else Path("/sys/fs/cgroup")
+    group = top / f"stoker-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        limit = "memory.limit_in_bytes" if (group / "memory.limit_in_bytes").exists() else "memory.max"
+        (group / limit).write_text("60000000")
+    except OSError as error:
+        pytest.skip(f"only root can limit memory: {error}")
+    yield group
+    for _ in range(50):
+        with suppress(OSError):
+            group.rmdir()
+            return
+        time.sleep(0.1)
+
+
+def test_a_script_killed_for_lack_of_memory_says_so(shell: Shell, memory_group: Path) -> None:
+    shell.write("train.py", "print('growing', flush=True); memory = bytearray(500_000_000); print(len(memory))")
+    shell.job(f"echo $$ > {memory_group}/cgroup.procs; exec python train.py")
+    done = shell.stoker("run", code=137)
+    assert done.stdout == "growing\n"
+    assert "the kernel ran out of memory" in done.stderr
+
+
+@pytest.fixture
+def small_disk(shell: Shell, tmp_path: Path) -> Iterator[Path]:
+    """The home lies on a disk of 12 MB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("only root can make a small disk")
+    shell.home = disk / "home"
+    shell.environ["STOKER_HOME"] = str(shell.home)
+    yield disk
+    for pid in shell.processes():
+        kill(pid)
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path) -> None:
+    script = """
+        import pathlib
+        print("filling", flush=True)
+        pathlib.Path("outputs/small.txt").write_text("kept")
+        pathlib.Path("outputs/large.bin").write_bytes(b"x" * 50_000_000)
+    """
+    shell.write("train.py", script)
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    with shell.start("logs", "--follow", "job-1") as following:
+        shell.wait_for(lambda: "the disk is full" in shell.facts("job-1")["reason"], "the reason")
+        time.sleep(6)  # whoever watches is told within five seconds
+        subprocess.run(["mount", "-o", "remount,size=90m", small_disk], check=True)
+        out, err = following.communicate(timeout=60)
+    assert "No space left on device" in out
+    assert "the disk is full" in err
+    facts = shell.ended("job-1")
+    assert (facts["state"], facts["exit_code"]) == ("failed", 1)
+    shell.wait_for(lambda: shell.facts("job-1")["landed"], "the outputs")
+    assert (shell.folder / "outputs" / "job-1-failed" / "small.txt").read_text() == "kept"

@@ -16,7 +16,6 @@ from stoker.cli.diff import lines as difference_lines
 from stoker.cli.jobtext import settings
 from stoker.cli.portrait import portrait
 from stoker.cli.ps import last_metric, row
-from stoker.cli.queueing import told
 from stoker.cli.run import header
 from stoker.cli.show import charts, so_far
 from stoker.client.comparison import Change, Difference, MetricPair
@@ -78,21 +77,6 @@ def test_outputs_that_could_not_land_are_told_of(make_run: MakeRun) -> None:
 )
 def test_paths_are_said_from_here(path: str, text: str) -> None:
     assert ending.seen_from(path, HERE) == text
-
-
-def test_a_waiting_run_knows_how_many_are_ahead(make_run: MakeRun) -> None:
-    run = make_run(5)
-    others = [
-        make_run(1, state=RunState.RUNNING, job={"nodes": 2}),
-        make_run(2),
-        make_run(6),
-        make_run(7, job={"priority": "high"}),
-        make_run(8, job={"priority": "low"}),
-        make_run(3, job={"on": "elsewhere"}),
-        run,
-    ]
-    assert told(run, others, 2) == "2 of 2 slots are busy, 2 ahead"
-    assert told(run, others, None) == "2 nodes busy, 2 ahead"
 
 
 def test_the_header_says_what_is_run_and_where(make_run: MakeRun) -> None:

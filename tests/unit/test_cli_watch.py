@@ -81,7 +81,7 @@ class Recorder:
 
 
 def why(facts: Run) -> str:
-    return facts.reason or "2 of 2 slots are busy"
+    return facts.reason or ("2 of 2 slots are busy" if facts.state is RunState.QUEUED else "")
 
 
 def watch(run: FakeRun, wanted: Selection = watching.EVERYTHING) -> tuple[Run, Recorder]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.placement import place
+from stoker.engine.placement import place, why_waiting
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import GRACE_S, claimed, sweep
 from stoker.model.node import NodeSight, NodeState
@@ -76,3 +76,10 @@ def test_nodes_that_nobody_claims_are_released(make_run: Make, now: datetime) ->
     ages = {"dead": 0.0, "tidying": 1.0, "stray": GRACE_S + 1}
     stops = sweep("local", sights, claimed([mine]), ages)
     assert [stop.key for stop in stops] == ["dead", "stray"]
+
+
+def test_a_run_that_waits_can_say_what_for(make_run: Make, now: datetime) -> None:
+    runs = [begin(make_run(1), now).run, begin(make_run(2), now).run, make_run(3), make_run(4)]
+    assert why_waiting(runs[3], runs, {"local": 2}) == "2 of 2 slots are busy, 1 ahead"
+    assert why_waiting(runs[2], runs, {"local": 3}) == "", "it is about to start"
+    assert why_waiting(runs[3], runs, {"local": None}) == ""

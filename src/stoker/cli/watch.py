@@ -16,6 +16,7 @@ from stoker.model.run import Run as Facts
 PATIENCE_S = 1.0  # how long nothing needs to be explained
 _TICK_S = 0.2
 _ASK_EVERY_S = 2.0
+_TROUBLE_EVERY_S = 5.0  # a run that goes on as it should needs no asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +129,22 @@ class Watch:
     def _waits_for(self) -> str:
         match self.facts.state:
             case RunState.QUEUED if self._may_ask():
-                return f"waiting: {self._why(self.facts)}"
+                reason = self._why(self.facts)
+                return f"waiting: {reason}" if reason else ""
             case RunState.STARTING if self._may_ask():
                 events = self.run.events()
                 return f"starting: {events[-1].text}" if events else ""
-            case RunState.RUNNING if not self._open:
-                return "saving the outputs …"
+            case RunState.RUNNING if self._may_ask(_TROUBLE_EVERY_S):
+                reason = self._why(self.facts)
+                return f"waiting: {reason}" if reason else "saving the outputs …" if not self._open else ""
             case _ if self.facts.landing:
                 return "bringing the outputs back …"
         return ""
 
-    def _may_ask(self) -> bool:
+    def _may_ask(self, every_s: float = _ASK_EVERY_S) -> bool:
         """Not at every tick."""
         now = time.monotonic()
-        if now - self._asked_at < _ASK_EVERY_S:
+        if now - self._asked_at < every_s:
             return False
         self._asked_at = now
         return True

@@ -13,7 +13,7 @@ from stoker.engine.placement import why_waiting
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
-from stoker.errors import Missing, StokerError
+from stoker.errors import Missing, StokerError, StoreFailed
 from stoker.model import layout, wire
 from stoker.model.node import Need, NodeSight
 from stoker.model.report import Report
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 IDLE_S = 5.0  # between rounds when no run needs a node
 TROUBLE_S = 1.0  # after a round that failed
+SILENT_S = 10.0  # agents speak every two seconds: one that has not for this long has a reason
 
 Sights = Mapping[str, list[NodeSight]]  # by provider
 
@@ -56,8 +57,21 @@ class Reconciler:
         if run.state is RunState.QUEUED and not run.reason:
             slots = {name: _slots(provider) for name, provider in self._providers.items()}
             return replace(run, reason=why_waiting(run, self._ledger.open, slots))
-        _, report, _ = self._reports.get(run.attempt.key if run.attempt else "", (b"", None, 0.0))
-        return replace(run, metrics=report.metrics) if report and not run.state.ended else run
+        _, report, since = self._reports.get(run.attempt.key if run.attempt else "", (b"", None, 0.0))
+        if report is None or run.state.ended:
+            return run
+        silent = self._clock.steady() - since > SILENT_S
+        reason = f"its agent has said nothing for a while{self._why_silent()}" if silent else run.reason
+        return replace(run, metrics=report.metrics, reason=reason)
+
+    def _why_silent(self) -> str:
+        """The store is the only way in which an agent can speak."""
+        try:
+            self._store.put("probe", b"?")
+            self._store.delete("probe")
+        except StoreFailed as error:
+            return f": {error.message.split(': could not')[0]}; {error.hint}" if error.hint else f": {error.message}"
+        return ""
 
     async def run(self) -> None:
         while True:
