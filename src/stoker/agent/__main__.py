@@ -57,7 +57,14 @@ def _stand_by(fd: int) -> int:
 
     from stoker.agent.standby import stand_by
 
-    return stand_by(socket.socket(fileno=fd), run)
+    return stand_by(socket.socket(fileno=fd), _run_with)
+
+
+def _run_with(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
+    """As `run`, in a process that was started with other variables."""
+    os.environ.clear()
+    os.environ.update(variables)
+    return run(options, variables)
 
 
 def _library() -> Path:

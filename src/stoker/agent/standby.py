@@ -40,8 +40,6 @@ def stand_by(channel: socket.socket, begin: Begin) -> int:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             channel.close()
             asked = json.loads(words)
-            os.environ.clear()
-            os.environ.update(asked["variables"])
             return begin({**asked["options"], "--lock-fd": str(fds[0])}, asked["variables"])
         os.close(fds[0])
 
