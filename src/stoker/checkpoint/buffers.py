@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from stoker.checkpoint.leaves import Leaf, torch_dtype
+
+_WORTH_IT_BYTES = 1 << 18  # a smaller tensor is copied faster than it is put off
 
 
 class Buffers:
@@ -22,8 +24,14 @@ class Buffers:
             if leaf.like == "torch":
                 self._room(name, leaf, on_gpu=values[name].is_cuda).zero_()
 
-    def copy(self, leaves: Mapping[str, Leaf], values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values as they are now, in memory of their own. Copies from a GPU may still be under way."""
+    def copy(
+        self, leaves: Mapping[str, Leaf], values: Mapping[str, Any], later: Container[int] = ()
+    ) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
+        """The values as they are now, in memory of their own. Copies from a GPU may still be under way.
+
+        Tensors whose `id` is in `later` are not copied but returned with the room for them, if a plain copy of memory
+        will do.
+        """
         copies: dict[str, Any] = {}
         rooms: list[Any] = []
         tensors: list[Any] = []
@@ -39,9 +47,10 @@ class Buffers:
                 copies[name] = value.copy(order="C")
             else:
                 copies[name] = bytes(memoryview(value).cast("B"))
+        left: list[tuple[Any, Any]] = []
         if tensors:
-            _copy_all(rooms, tensors)
-        return copies
+            left = _copy_all(rooms, tensors, later)
+        return copies, left
 
     def _room(self, name: str, leaf: Leaf, *, on_gpu: bool) -> Any:
         held = self._held.get(name)
@@ -55,15 +64,20 @@ class Buffers:
         return room
 
 
-def _copy_all(rooms: list[Any], tensors: list[Any]) -> None:
+def _copy_all(rooms: list[Any], tensors: list[Any], later: Container[int]) -> list[tuple[Any, Any]]:
     """By `memmove` where memory is alike: one core can fill the bus, and threads that wait for each other cannot."""
     torch = sys.modules["torch"]
     rest: list[tuple[Any, Any]] = []
+    left: list[tuple[Any, Any]] = []
     for room, tensor in zip(rooms, tensors, strict=True):
         if tensor.is_cpu and tensor.stride() == room.stride() and tensor.nbytes:
-            ctypes.memmove(room.data_ptr(), tensor.data_ptr(), tensor.nbytes)
+            if id(tensor) in later and tensor.nbytes >= _WORTH_IT_BYTES:
+                left.append((room, tensor))
+            else:
+                ctypes.memmove(room.data_ptr(), tensor.data_ptr(), tensor.nbytes)
         else:
             rest.append((room, tensor))
     with torch.no_grad():
         for room, tensor in rest:
             room.copy_(tensor, non_blocking=True)
+    return left

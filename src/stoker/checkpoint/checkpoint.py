@@ -6,10 +6,12 @@ import atexit
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from stoker.checkpoint import fit, interval, log, randomness, ranks, retention, surroundings
+from stoker.checkpoint.copying import Copying
 from stoker.checkpoint.interval import Cost, Since
 from stoker.checkpoint.notice import NoticeBoard
 from stoker.checkpoint.parts import Part, part_for
@@ -65,6 +67,13 @@ class Checkpoint:
         self._random: Mapping[str, Any] | None = None  # to be put back when the loop is where it was
         self._saves = 0
         self._flat: Flattener | None = None
+        self._copier = ThreadPoolExecutor(1, "stoker-copy")
+        self._copying: Copying | None = None
+        self._overlap = True
+        self._again = False  # the last save came to nothing
+        self._optimizers = [thing for thing in parts.values() if hasattr(thing, "register_step_pre_hook")]
+        for optimizer in self._optimizers:
+            optimizer.register_step_pre_hook(self._end_copying)
         self._blocked_s = 0.0
         self._prepared = False
         self._in_epochs = False
@@ -74,7 +83,7 @@ class Checkpoint:
         self.restored: Path | None = None
         self._resume()
         self._saved_at = (self.steps, self.position.epoch, time.monotonic())
-        atexit.register(_finish, weakref.ref(self._writer))
+        atexit.register(_finish, weakref.ref(self))
 
     # The loop
 
@@ -122,7 +131,7 @@ class Checkpoint:
         """
         self.steps += 1
         improved = self.report(**metrics) if metrics else False
-        wanted = self._notice.new() or improved or self._due()
+        wanted = self._notice.new() or improved or self._again or self._due()
         if self._ranks.save_now(self.steps, wanted=wanted):
             if self._notice.new(look_now=True):
                 self._answer_notice()
@@ -208,16 +217,40 @@ class Checkpoint:
 
     def _save(self, *, hurry: bool = False) -> None:
         begun = time.perf_counter()
+        self._end_copying()
         flat, form = self._flatten()
         buffers = self._writer.take_buffers()
-        copies = buffers.copy(flat.leaves, flat.values)
+        copies, left = buffers.copy(flat.leaves, flat.values, () if hurry else self._only_optimizers_change())
         self._saves += 1
         snapshot = Snapshot(self.steps, self.position.epoch, form, flat.leaves, copies, dict(self.metrics), self._saves)
         snapshot.ready, snapshot.buffers = mark_of_gpu(), buffers
+        if left:
+            snapshot.copying = self._copying = Copying(left, self._copier)
         self._writer.submit(snapshot, hurry=hurry)
-        self._prepared = True
+        self._prepared, self._again = True, False
         self._saved_at = (self.steps, self.position.epoch, time.monotonic())
         self._blocked_s = time.perf_counter() - begun
+
+    def _only_optimizers_change(self) -> set[int]:
+        """Tensors, by identity, that stay as they are until an optimizer that tells us makes its next step."""
+        if not self._overlap:
+            return set()
+        found: set[int] = set()
+        for optimizer in self._optimizers:
+            found.update(id(one) for group in optimizer.param_groups for one in group["params"])
+            found.update(id(one) for slot in optimizer.state.values() for one in slot.values())
+        return found
+
+    def _end_copying(self, *_: Any) -> None:
+        """Before tensors change: waits for the rest of their copy."""
+        copying, self._copying = self._copying, None
+        if copying is None:
+            return
+        begun = time.perf_counter()
+        if not copying.good():
+            self._overlap, self._again = False, True
+            say("weights were changed between two steps of their optimizer; that save is dropped, the next step saved")
+        self._blocked_s += time.perf_counter() - begun
 
     def _answer_notice(self) -> None:
         begun = time.monotonic()
@@ -321,6 +354,6 @@ class Checkpoint:
 _BEST_SO_FAR = "stoker.best"
 
 
-def _finish(writer: weakref.ref[Writer]) -> None:
-    if (living := writer()) is not None:
+def _finish(checkpoint: weakref.ref[Checkpoint]) -> None:
+    if (living := checkpoint()) is not None:
         living.finish()

@@ -88,6 +88,8 @@ class Saver:
     ) -> Written:
         prefix = rank_folder(self._around.rank)
         written = write_files(snapshot, folder / prefix, known, threads=threads, dropped=dropped)
+        if not snapshot.intact():
+            raise Dropped
         self.moved_bytes = written.moved_bytes
         return Written(
             {prefix + name: entry for name, entry in written.files.items()},

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from stoker.checkpoint import packing, safetensors
+from stoker.checkpoint.copying import Copying
 from stoker.checkpoint.leaves import Leaf, view
 
 STATE = "state.json"
@@ -28,11 +29,18 @@ class Snapshot:
     number: int = 0  # of this save among those of the process; the same on every rank
     ready: Any = None
     buffers: Any = None  # to be given back
+    copying: Copying | None = None  # what is not copied yet
 
     def settle(self) -> None:
         """Waits until the copies are whole."""
+        if self.copying is not None:
+            self.copying.wait()
         if self.ready is not None:
             self.ready.synchronize()
+
+    def intact(self) -> bool:
+        """False if tensors were changed while they were copied. To be asked last, when a change has come to its end."""
+        return self.copying is None or self.copying.good()
 
     def files(self) -> Iterator[tuple[str, list[memoryview], list[str]]]:
         """Name, contents in pieces, and the tensors of each file, as it will be on disk."""
