@@ -320,7 +320,6 @@ def test_a_full_disk_is_loud_and_training_goes_on_and_is_caught_up_with(tmp_path
         ballast.unlink()
         report = node.finish(running)
         assert report.outcome is Outcome.SUCCEEDED
-        print([node.events(k) for k in ("checkpoint-failed", "checkpoint-caught-up", "checkpoint-left-out")], report)
         assert sets(node)[-1].position > before
         assert newest(node).startswith(b"400 ")
         assert "the disk is full" in node.events("checkpoint-failed")[0]

@@ -30,7 +30,7 @@ from stoker.stores import Store
 
 QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
 HURRIED_QUIET_S = 0.25  # the same in a hurry
-STARVED_S = 3.0  # where there has been no quiet for so long, the longest pauses there are have to do
+STARVED_S = 2.0  # where there has been no quiet for so long, the longest pauses there are have to do
 LEAST_PAUSE_S = 0.1
 PAUSE_SHARE = 0.6
 PARTIAL_S = 10.0  # where there are none, from then on without what is fresh
@@ -184,7 +184,8 @@ class Checkpoints:
         enough_s = HURRIED_QUIET_S if care is Care.HURRIED else QUIET_S
         if waited_s < STARVED_S or not self._watch.in_step(self._entries_of(self._last).keys()):
             return enough_s
-        return min(max(PAUSE_SHARE * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
+        share = PAUSE_SHARE / 2 ** (waited_s // STARVED_S - 1)  # ever less: one pause may have been an exception
+        return min(max(share * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
 
     def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
         """One file is written again and again, while nothing else changes: it is a checkpoint by itself."""

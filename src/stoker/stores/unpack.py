@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import queue
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,10 +16,10 @@ from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores import Store
 from stoker.stores.disk import disk_failed
 from stoker.stores.manifest import checked
-from stoker.stores.reader import open_object
-from stoker.stores.verified import Source, Verified
+from stoker.stores.verified import Verified
 
-_AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces
+_AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces of this size
+_WAITING_PIECES = 4  # that are read and not hashed yet
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
@@ -50,15 +53,49 @@ def unpack(store: Store, snapshot: Snapshot, folder: Path, content_key: Callable
 
 def _write(store: Store, entry: Entry, key: str, path: str) -> None:
     try:
-        content = Verified(_open(store, entry, key), entry.sha256, entry.size_bytes)
-        with os.fdopen(os.open(path, _NEW, 0o777 if entry.executable else 0o666), "wb") as file:
-            while piece := content.read(_AT_ONCE_BYTES):
-                file.write(piece)
+        fd = os.open(path, _NEW, 0o777 if entry.executable else 0o666)
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            if entry.size_bytes > _AT_ONCE_BYTES:
+                _write_large(store, entry, key, file)
+                return
+            content = Verified(io.BytesIO(store.get(key)), entry.sha256, entry.size_bytes)
+            _write_all(file, content.read())
     except Missing as error:
         raise Missing(f"the store has lost the content of `{entry.path}`: {error.message}") from error
     except Corrupt as error:
         raise Corrupt(f"the store has damaged the content of `{entry.path}`: {error.message}") from error
 
 
-def _open(store: Store, entry: Entry, key: str) -> Source:
-    return io.BytesIO(store.get(key)) if entry.size_bytes <= _AT_ONCE_BYTES else open_object(store, key)
+def _write_large(store: Store, entry: Entry, key: str, file: io.FileIO) -> None:
+    """Reading and writing here, hashing in a thread: neither waits for the other for long."""
+    digest, pieces = hashlib.sha256(), queue.SimpleQueue[bytes]()
+    room = threading.Semaphore(_WAITING_PIECES)
+
+    def hash_pieces() -> None:
+        while piece := pieces.get():
+            digest.update(piece)
+            room.release()
+
+    thread = threading.Thread(target=hash_pieces, name="hash", daemon=True)
+    thread.start()
+    at = 0
+    try:
+        while at < entry.size_bytes:
+            piece = store.get(key, at, min(_AT_ONCE_BYTES, entry.size_bytes - at))
+            if not piece:
+                raise Corrupt(f"the bytes of {entry.sha256} ended {entry.size_bytes - at} too early")
+            room.acquire()
+            pieces.put(piece)
+            _write_all(file, piece)
+            at += len(piece)
+    finally:
+        pieces.put(b"")
+        thread.join()
+    if digest.hexdigest() != entry.sha256:
+        raise Corrupt(f"the bytes that came do not have the hash {entry.sha256}")
+
+
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) or 0 :]
