@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from stoker.errors import Conflict, Corrupt, Missing
@@ -19,7 +20,7 @@ from stoker.stores.manifest import checked
 from stoker.stores.verified import Verified
 
 _AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces of this size
-_WAITING_PIECES = 4  # that are read and not hashed yet
+_WAITING_PIECES = 4  # that are read, and not hashed or written yet
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
@@ -67,32 +68,52 @@ def _write(store: Store, entry: Entry, key: str, path: str) -> None:
 
 
 def _write_large(store: Store, entry: Entry, key: str, file: io.FileIO) -> None:
-    """Reading and writing here, hashing in a thread: neither waits for the other for long."""
-    digest, pieces = hashlib.sha256(), queue.SimpleQueue[bytes]()
-    room = threading.Semaphore(_WAITING_PIECES)
-
-    def hash_pieces() -> None:
-        while piece := pieces.get():
-            digest.update(piece)
-            room.release()
-
-    thread = threading.Thread(target=hash_pieces, name="hash", daemon=True)
-    thread.start()
+    """Read here, hashed and written in threads: none of them waits for the others for long."""
+    digest = hashlib.sha256()
+    aside = [_Aside(digest.update), _Aside(partial(_write_all, file))]
     at = 0
     try:
         while at < entry.size_bytes:
             piece = store.get(key, at, min(_AT_ONCE_BYTES, entry.size_bytes - at))
             if not piece:
                 raise Corrupt(f"the bytes of {entry.sha256} ended {entry.size_bytes - at} too early")
-            room.acquire()
-            pieces.put(piece)
-            _write_all(file, piece)
+            for one in aside:
+                one.put(piece)
             at += len(piece)
     finally:
-        pieces.put(b"")
-        thread.join()
+        for one in aside:
+            one.finish()
+    for one in aside:
+        if one.error:
+            raise one.error
     if digest.hexdigest() != entry.sha256:
         raise Corrupt(f"the bytes that came do not have the hash {entry.sha256}")
+
+
+class _Aside:
+    """A thread that does something with pieces, in their order. After an error it takes them and does nothing."""
+
+    def __init__(self, work: Callable[[bytes], object]) -> None:
+        self._work = work
+        self._pieces: queue.Queue[bytes] = queue.Queue(_WAITING_PIECES)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.error: Exception | None = None
+        self._thread.start()
+
+    def put(self, piece: bytes) -> None:
+        self._pieces.put(piece)
+
+    def finish(self) -> None:
+        self._pieces.put(b"")
+        self._thread.join()
+
+    def _run(self) -> None:
+        while piece := self._pieces.get():
+            try:
+                if not self.error:
+                    self._work(piece)
+            except Exception as error:
+                self.error = error
 
 
 def _write_all(file: io.FileIO, data: bytes) -> None:
