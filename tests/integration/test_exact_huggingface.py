@@ -56,7 +56,7 @@ arguments = transformers.TrainingArguments(
     lr_scheduler_type="cosine", eval_strategy="epoch",
 )
 trainer = transformers.Trainer(model, arguments, train_dataset=Noisy(), eval_dataset=Noisy(), callbacks=[Log()])
-ours = StokerCallback(trainer, every=3)
+ours = StokerCallback(trainer, every=int(os.environ.get("EVERY", 3)))
 trainer.train()
 digest = hashlib.sha256()
 for tensor in model.state_dict().values():
@@ -84,3 +84,12 @@ def test_killed_training_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
     assert it.repeated("killed") <= 2 * 8
+
+
+def test_due_with_the_last_batch_of_an_epoch_it_is_saved_with_the_first_of_the_next(tmp_path: Path) -> None:
+    it = Drill(tmp_path, TRAIN, imports=("transformers.trainer", "torch._dynamo", "torch.utils.data"))
+    it.add("undisturbed", EVERY="10")
+    it.add("killed", EVERY="10", kill_at=14)
+    it.add("killed", EVERY="10")
+    assert it.run() == [0, KILLED, 0], it.said("killed") + it.said("undisturbed")
+    it.assert_same("killed")

@@ -63,7 +63,7 @@ given = {
 }[kind]
 plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, factor=0.5, min_delta=1.0)
 others = [plateau] if os.environ.get("PLATEAU") else []
-ours = StokerCallback(every=3, also=others)
+ours = StokerCallback(every=int(os.environ.get("EVERY", 3)), also=others)
 history = model.fit(
     **given, epochs=4, verbose=0, validation_data=(data[:16], target[:16]), callbacks=[Log(), *others, ours]
 )
@@ -97,3 +97,12 @@ def test_killed_fit_ends_with_the_same_bits_and_replays_no_epoch(tmp_path: Path,
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
     assert it.repeated("killed") <= 2 * 8
+
+
+def test_saved_with_the_last_batch_of_an_epoch_it_goes_on_with_the_next(tmp_path: Path) -> None:
+    it = Drill(tmp_path, TRAIN, imports=("keras", "torch._dynamo", "torch.utils.data"))
+    it.add("undisturbed", KIND="arrays", EVERY="10")
+    it.add("killed", KIND="arrays", EVERY="10", kill_at=14)
+    it.add("killed", KIND="arrays", EVERY="10")
+    assert it.run() == [0, KILLED, 0], it.said("killed") + it.said("undisturbed")
+    it.assert_same("killed")

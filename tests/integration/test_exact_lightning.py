@@ -59,7 +59,7 @@ class Net(lightning.LightningModule):
 
 
 model = Net()
-ours = StokerCallback(every=3)
+ours = StokerCallback(every=int(os.environ.get("EVERY", 3)))
 trainer = lightning.Trainer(
     max_epochs=4, accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
     enable_model_summary=False, callbacks=[ours],
@@ -89,3 +89,12 @@ def test_killed_fit_ends_with_the_same_bits(tmp_path: Path) -> None:
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
     assert it.repeated("killed") <= 2 * 8
+
+
+def test_due_with_the_last_batch_of_an_epoch_it_is_saved_with_the_first_of_the_next(tmp_path: Path) -> None:
+    it = Drill(tmp_path, TRAIN, imports=("lightning", "torch._dynamo", "torch.utils.data"))
+    it.add("undisturbed", EVERY="10")
+    it.add("killed", EVERY="10", kill_at=14)
+    it.add("killed", EVERY="10")
+    assert it.run() == [0, KILLED, 0], it.said("killed") + it.said("undisturbed")
+    it.assert_same("killed")

@@ -28,8 +28,8 @@ class Copying:
         self._done.result()
 
     def good(self) -> bool:
-        """Whether nothing had changed a tensor when this was first asked: by the training, before its optimizer does, or
-        by the writer, so long after the copy that a change under way would have been counted."""
+        """Whether nothing had changed a tensor when this was first asked: by the training, before its optimizer does,
+        or by the writer, so long after the copy that a change under way would have been counted."""
         self.wait()
         with self._judging:
             if self._verdict is None:

@@ -24,7 +24,8 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
     """Saves model, optimizer, schedule, log history, random states and the place in the data after any step.
 
     It adds itself to the trainer and steps in where the trainer begins, fetches data and ends a step; give `train` no
-    `resume_from_checkpoint`. Options are as for `Checkpoint`.
+    `resume_from_checkpoint`. Options are as for `Checkpoint`; what is due at the last step of an epoch is saved with
+    the first of the next.
     """
 
     def __init__(self, trainer: Any, **options: Any) -> None:
@@ -88,7 +89,10 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
         if trainer.state.global_step > state.steps:  # called at the end of an epoch, too
             state.position.epoch = int(trainer.state.epoch)
             if trainer.state.epoch >= given[_EPOCH] + 1:
+                # The trainer would resume here behind the evaluation still to come: the next step is a better place.
                 state.position.end_pass()
+                state.steps = trainer.state.global_step
+                return result
             state["trainer_state"] = _exported(trainer)
             state["counters"] = {name: getattr(trainer, name) for name in _COUNTERS}
             state.step()

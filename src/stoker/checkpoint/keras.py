@@ -36,6 +36,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         self._also = also
         self._options = options
         self._resumed = False
+        self._data: Any = None
         self.state: Checkpoint | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras fixes the signature
@@ -68,6 +69,9 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         state.put_random_back(finally_=not state.position.within_pass)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        data = self._data
+        if data is not None and data.steps_per_epoch is None and batch + 1 == data.num_batches:
+            self._running.position.end_pass()  # Keras knows that there is no more, and does not ask
         self._running["batch"] = batch + 1
         self._running.step(**{name: float(value) for name, value in (logs or {}).items()})
 
@@ -89,6 +93,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
     def _take_over(self, iterator: Any) -> None:
         """Batches come through the checkpoint from now on, and are counted from the one that was interrupted."""
+        self._data = iterator
         loader, enumerate_all = iterator._get_iterator, iterator._enumerate_iterator
 
         def batches() -> Iterator[Any]:

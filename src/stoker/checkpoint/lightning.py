@@ -22,7 +22,8 @@ _NOT_STATE = (
 class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
     """Saves what Lightning's own checkpoints hold, and the random states and the place in the training data besides.
 
-    Give `fit` no `ckpt_path`: this callback finds the newest checkpoint itself. Options are as for `Checkpoint`.
+    Give `fit` no `ckpt_path`: this callback finds the newest checkpoint itself. Options are as for `Checkpoint`; what
+    is due at the last batch of an epoch is saved with the first of the next.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -51,7 +52,10 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         _add(loop._results, self._sums)
         self._sums = {}
         if loop.batch_progress.is_last_batch:
+            # Lightning would resume here behind the validation that is still to come: the next batch is a better place.
             state.position.end_pass()
+            state.steps += 1
+            return
         state["sums"] = _sums(loop._results)
         state.position.epoch = trainer.current_epoch
         state.step()
