@@ -172,6 +172,11 @@ def test_a_node_is_taken_away_when_its_notice_has_run_out(make_run: Make, now: d
     assert taken.actions == (StopNode("local", run.attempts[0].key),)
 
 
+def test_a_node_that_goes_before_its_notice_has_run_out_was_evicted_not_lost(make_run: Make, now: datetime) -> None:
+    run = evict(begin(make_run(), now).run, 30, now).run
+    assert advance(run, Sighting(gone(run)), now).run.attempts[0].state is AttemptState.EVICTED
+
+
 def test_a_withdrawn_notice_takes_nothing_away(make_run: Make, now: datetime) -> None:
     run = withdraw(evict(begin(make_run(), now).run, 30, now).run, now).run
     assert advance(run, Sighting(up(run)), now + timedelta(seconds=31)).run == run

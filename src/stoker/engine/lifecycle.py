@@ -54,6 +54,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.trouble:
         return _lost(run, f"the node could not be started: {seen.trouble}", now)
     if seen.node and seen.node.state is NodeState.GONE:
+        if attempt.notice:  # a little earlier than was said, as happens
+            return _evicted(run, now)
         return _lost(run, seen.node.reason or "its node went away", now)
     if attempt.notice and now >= attempt.notice.deadline:
         return _evicted(run, now).doing(StopNode(run.job.on, attempt.key))
