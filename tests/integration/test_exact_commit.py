@@ -97,4 +97,4 @@ def test_kill_at_any_moment_leaves_a_newest_that_is_whole(tmp_path: Path) -> Non
     assert found["complaints"] == []
     assert (found["lost"], found["torn"]) == (0, 0)
     assert found["restored"] == sorted(found["restored"])
-    assert len(set(found["restored"])) > POINTS / 10, "hardly anything was saved between the kills"
+    assert len(set(found["restored"])) > 10, "hardly anything was saved between the kills"

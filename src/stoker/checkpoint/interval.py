@@ -77,7 +77,7 @@ def best_interval_s(cost: Cost, evictions_per_hour: float, max_loss_s: float) ->
     shortest_s = max(_SHORTEST_S, 2 * cost.written_s)
     if evictions_per_hour <= 0:
         return max(max_loss_s, shortest_s)
-    between_evictions_s = 3600 / evictions_per_hour
+    between_evictions_s = min(3600 / evictions_per_hour, 1e12)
     return max(min(math.sqrt(2 * cost.blocked_s * between_evictions_s), max_loss_s), shortest_s)
 
 
