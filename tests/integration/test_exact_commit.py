@@ -52,6 +52,7 @@ def train(report):
 
 found = {"restored": [], "complaints": [], "lost": 0, "torn": 0}
 safe = 0
+window_s = 0.05  # grows while a slow disk lets no save come to its end
 for _ in range(points):
     reading, writing = os.pipe()
     child = os.fork()
@@ -62,7 +63,7 @@ for _ in range(points):
             os._exit(1)
     os.close(writing)
     reports = os.read(reading, 2).split()  # it has begun
-    time.sleep(random.uniform(0.0, 0.07))
+    time.sleep(random.uniform(0.0, window_s))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     reports += os.read(reading, 1 << 20).split()
@@ -73,6 +74,7 @@ for _ in range(points):
     found["torn"] += bool(state.restored) and (
         state["said"] != state.steps or thing.large[0] != (state.steps - 1) // 7 * 7
     )
+    window_s = 0.05 if state.steps > (found["restored"] or [0])[-1] else min(1.3 * window_s, 1.0)
     found["restored"].append(state.steps)
     if "not used" in said:
         found["complaints"].append(said)
