@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import eviction, logs, queue, snapshot, startup, submit
+from benchmarks import checkpoint, eviction, logs, queue, snapshot, startup, submit
 from benchmarks.measure import Plan, Result
 
 RESULTS = Path(__file__).parent / "results"
@@ -18,6 +18,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "logs": logs.run,
     "snapshot": snapshot.run,
     "queue": queue.run,
+    "checkpoint": checkpoint.run,
     "eviction": eviction.run,
 }
 

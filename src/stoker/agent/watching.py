@@ -15,6 +15,8 @@ from stoker.model.snapshot import Entry, EntryKind
 
 STREAM_S = 20.0  # a file that is open for writing for this long and hardly grows is a log, not a checkpoint
 STREAM_BYTES_PER_S = 1e6
+# How `stoker.checkpoint` names what is not a checkpoint yet, or is none any more.
+UNFINISHED = (".writing-", ".removing-", "quarantine/")
 
 Unkept = Callable[[str, str], None]  # the path of something that cannot be kept, and why
 
@@ -53,6 +55,8 @@ class Watch:
         found = []
         for top in self._folders:
             for name, thing in walk(str(self._work / top), lambda path, error: self._unkept(path, str(error.strerror))):
+                if name.startswith(UNFINISHED):
+                    continue
                 path = f"{top}/{name}"
                 try:
                     if seen := _see(path, str(self._work / path), thing):
