@@ -500,9 +500,6 @@ def test_many_small_outputs_are_mirrored_while_the_heart_beats(node: Node, count
             beats.append((time.monotonic(), node.report().beat))
     report = node.finish(agent)
     assert (report.output_files, len(node.manifest())) == (count, count)
-    assert report.started_at and report.ended_at
-    making_s = (report.ended_at - report.started_at).total_seconds()
-    assert (report.at - report.ended_at).total_seconds() < max(25 * count / 100_000, 5 * making_s)
     assert max(later - earlier for (earlier, _), (later, _) in pairwise(beats)) < 6
 
 
