@@ -160,3 +160,9 @@ def test_whatever_the_script_says_the_starter_can_be_read(
     first = starter(tmp_path)
     assert first == starter(tmp_path)
     assert read(tmp_path).run.startswith("python train.py")
+
+
+def test_names_beyond_the_first_plane_of_unicode_are_written_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text('open("𑊀/checkpoint.pt", "wb")', encoding="utf-8")
+    (tmp_path / "stoker.yaml").write_text(starter(tmp_path), encoding="utf-8")
+    assert jobfile.read(tmp_path / "stoker.yaml").job.run == "python train.py"

@@ -145,4 +145,4 @@ def _row(setting: str, comment: str) -> str:
 def _scalar(text: str) -> str:
     """As YAML writes it: plain where that is safe, else in quotes."""
     plain = re.fullmatch(r"[A-Za-z_./$][\w ./${}=+,@-]*", text) and text == text.strip() and " #" not in text
-    return text if plain and text.lower() not in ("null", "true", "false") else json.dumps(text)
+    return text if plain and text.lower() not in ("null", "true", "false") else json.dumps(text, ensure_ascii=False)
