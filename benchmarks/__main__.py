@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import checkpoint, eviction, logs, queue, snapshot, startup, submit
-from benchmarks.commands import CommandFailed
+from benchmarks.commands import CommandFailed, alone
 from benchmarks.measure import Plan, Result
+from benchmarks.peers import PEERS
 
 RESULTS = Path(__file__).parent / "results"
 BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
@@ -41,22 +42,24 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     rounds = given.rounds or (3 if given.quick else 7)
     plan = Plan(rounds, quick=given.quick, alone=given.alone, patience_s=given.patience)
-    missed = 0
-    for name in given.names or BENCHMARKS:
-        try:
-            result = BENCHMARKS[name](plan)
-        except CommandFailed as error:
-            print(f"{name} could not be measured: {error}\n", flush=True)
-            missed += 1
-            continue
-        print(result.table(), flush=True)
-        for note in result.notes:
-            print(f"  {note}")
-        if not plan.alone:
-            print(f"  kept in {result.save(RESULTS / 'quick' if plan.quick else RESULTS)}")
-        print(flush=True)
-        missed += sum(figure.verdict == "missed" for figure in result.figures)
+    PEERS.mkdir(exist_ok=True)
+    with alone(PEERS / "lock"):
+        missed = sum(_missed(name, plan) for name in given.names or BENCHMARKS)
     return 1 if missed else 0
+
+
+def _missed(name: str, plan: Plan) -> int:
+    """Measures and shows one benchmark: how many goals it missed."""
+    try:
+        result = BENCHMARKS[name](plan)
+    except CommandFailed as error:
+        print(f"{name} could not be measured: {error}\n", flush=True)
+        return 1
+    print(result.table(), *(f"  {note}" for note in result.notes), sep="\n")
+    if not plan.alone:
+        print(f"  kept in {result.save(RESULTS / 'quick' if plan.quick else RESULTS)}")
+    print(flush=True)
+    return sum(figure.verdict == "missed" for figure in result.figures)
 
 
 if __name__ == "__main__":

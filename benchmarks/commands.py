@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import shutil
@@ -92,6 +93,22 @@ def on_pipe(command: Command, limit_s: float = LONGEST_S, *, errors_too: bool = 
     ours, theirs = os.pipe()
     with _closing(ours), tempfile.TemporaryFile() as errors:
         return _play(command, ours, theirs, theirs if errors_too else errors, limit_s)
+
+
+@contextmanager
+def alone(lock: Path, patience_s: float = 3600.0) -> Iterator[None]:
+    """Two benchmarks at once would measure each other, so the second one waits."""
+    deadline = time.monotonic() + patience_s
+    with lock.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise CommandFailed(f"another benchmark has held {lock} for {patience_s:.0f} s") from None
+                time.sleep(1)
+        yield
 
 
 @contextmanager

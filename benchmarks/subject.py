@@ -32,11 +32,10 @@ def installed() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """A server's peak memory and processor time; `children_s` is that of the agents that have ended."""
+    """A server's peak memory and processor time; its agents are not counted."""
 
     peak_memory_mb: float = 0.0
-    own_s: float = 0.0
-    children_s: float = 0.0
+    processor_s: float = 0.0
 
 
 class Stoker:
@@ -88,9 +87,8 @@ class Stoker:
         lines = (process / "status").read_text(encoding="utf-8").splitlines()
         peak_kib = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
         # The fields after the name, which is in parentheses and may contain spaces.
-        ticks = [int(word) for word in (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:15]]
-        per_second = os.sysconf("SC_CLK_TCK")
-        return Usage(peak_kib * 1024 / 1e6, sum(ticks[:2]) / per_second, sum(ticks[2:]) / per_second)
+        ticks = [int(word) for word in (process / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]]
+        return Usage(peak_kib * 1024 / 1e6, sum(ticks) / os.sysconf("SC_CLK_TCK"))
 
     def __enter__(self) -> Stoker:
         return self
