@@ -135,7 +135,10 @@ def test_lines_can_be_followed_while_the_script_runs(node: Node) -> None:
     node.order("echo begun; sleep 30")
     agent = node.start()
     node.prints(b"begun\n")
-    assert node.report().phase is Phase.RUNNING
+    deadline = time.monotonic() + 10  # the report is written by another thread than the log
+    while node.report().phase is not Phase.RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     node.cancel()
     node.finish(agent)
 
