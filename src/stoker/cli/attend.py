@@ -54,29 +54,31 @@ def _with_outputs(run: Run, facts: Facts) -> Facts:
 
 
 def _step_back(run: Run, watch: Watch) -> int:
-    """Ctrl-C ends the watching, not the run."""
+    """Ctrl-C ends the watching, not the run. A second one, at any moment from here on, asks whether to end the run."""
     printer, name = watch.printer, run.name
-    printer.event("detached", watch.facts)
-    if watch.facts.state.ended:
-        printer.note(f"{name} has ended; its outputs are still being brought back")
-        return INTERRUPTED
-    printer.note(f"detached: {name} goes on")
-    printer.note(f"  stoker logs -f {name}    come back to it")
-    printer.note(f"  stoker cancel {name}     end it")
-    if terminal.interactive() and _second_thought() and terminal.ask(f"cancel {name}?"):
-        try:
-            run.cancel()
-            say(f"{name} is being cancelled")
-        except Conflict as error:
-            say(error.message)
+    try:
+        printer.event("detached", watch.facts)
+        if watch.facts.state.ended:
+            printer.note(f"{name} has ended; its outputs are still being brought back")
+            return INTERRUPTED
+        printer.note(f"detached: {name} goes on")
+        printer.note(f"  stoker logs -f {name}    come back to it")
+        printer.note(f"  stoker cancel {name}     end it")
+        if terminal.interactive():
+            say(f"cancel it? a second Ctrl-C within {SECOND_THOUGHT_S:.0f} s asks")
+            time.sleep(SECOND_THOUGHT_S)
+    except KeyboardInterrupt:
+        if terminal.interactive():
+            say()
+            _offer_to_cancel(run)
     return INTERRUPTED
 
 
-def _second_thought() -> bool:
-    say(f"cancel it? a second Ctrl-C within {SECOND_THOUGHT_S:.0f} s asks")
+def _offer_to_cancel(run: Run) -> None:
+    if not terminal.ask(f"cancel {run.name}?"):
+        return
     try:
-        time.sleep(SECOND_THOUGHT_S)
-    except KeyboardInterrupt:
-        say()
-        return True
-    return False
+        run.cancel()
+        say(f"{run.name} is being cancelled")
+    except Conflict as error:
+        say(error.message)
