@@ -68,6 +68,36 @@ class SnapshotRefused(BadInput):
     code = "snapshot-refused"
 
 
+class DatasetRefused(BadInput):
+    """The files cannot be a dataset, or a manifest is damaged or names something outside its folder."""
+
+    code = "dataset-refused"
+
+
+class CheckpointNotStorable(BadInput):
+    """The state holds something that has no exact form on disk. Nothing was saved."""
+
+    code = "checkpoint-not-storable"
+
+
+class CheckpointDoesNotFit(BadInput):
+    """The checkpoint was made by other code: nothing of it was loaded."""
+
+    code = "checkpoint-does-not-fit"
+
+
+class CheckpointRefused(BadInput):
+    """A file could be read only by executing what is in it, or does not hold what was asked for."""
+
+    code = "checkpoint-refused"
+
+
+class CheckpointUnreadable(StokerError):
+    """A checkpoint's files are not what its manifest says."""
+
+    code = "checkpoint-unreadable"
+
+
 class NotFound(StokerError):
     """Something was named that does not exist."""
 

@@ -12,6 +12,21 @@ def snapshot(id: str) -> str:
     return f"snapshots/{id}.json"
 
 
+def content(sha256: str) -> str:
+    """The content of a file of a dataset, in the dataset's store; shared by all versions there that have it."""
+    return f"data/{sha256[:2]}/{sha256}"
+
+
+def manifest(dataset: str, id: str) -> str:
+    """The `Manifest` of a version, beside its content. Written once, when everything it names is there."""
+    return f"datasets/{dataset}/{id}.json"
+
+
+def dataset_record(dataset: str) -> str:
+    """All versions of a dataset, in the workspace's store: enough to rebuild the database from."""
+    return f"datasets/{dataset}/versions.json"
+
+
 def run(run_id: str) -> str:
     return f"runs/{run_id}/"
 
