@@ -19,6 +19,7 @@ ARROWS = {
     "client": {"model", "stores"},
     "cli": {"model", "client"},
     "server": {"model", "engine", "providers", "stores"},
+    "twin": {"model"},
     "testing": {"model", "engine", "providers", "stores", "server"},
 }
 STANDARD_LIBRARY_ONLY = {"model", "engine", "agent", "checkpoint"}
