@@ -23,7 +23,7 @@ def manifest(dataset: str, id: str) -> str:
 
 
 def dataset_record(dataset: str) -> str:
-    """All versions of a dataset, in the workspace's store: enough to rebuild the database from."""
+    """The versions of a dataset that lie in this store: enough to rebuild the database from."""
     return f"datasets/{dataset}/versions.json"
 
 

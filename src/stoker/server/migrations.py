@@ -32,6 +32,19 @@ _STEPS: list[list[str]] = [
             PRIMARY KEY (run_id, seq)
         )""",
     ],
+    [
+        """CREATE TABLE dataset_versions (
+            name VARCHAR(80) NOT NULL,
+            number INTEGER NOT NULL,
+            id VARCHAR(64) NOT NULL,
+            store VARCHAR(40) NOT NULL,
+            facts TEXT NOT NULL,
+            PRIMARY KEY (name, number)
+        )""",
+        "CREATE INDEX dataset_versions_by_store ON dataset_versions (store)",
+        # Numbers are never given twice, also when the newest version was removed.
+        "CREATE TABLE datasets (name VARCHAR(80) PRIMARY KEY, last_number INTEGER NOT NULL)",
+    ],
 ]
 NEWEST = len(_STEPS)
 
