@@ -161,6 +161,20 @@ class AlreadyThere(StoreFailed):
     http_status = 409
 
 
+class StoreDenied(StoreFailed):
+    """The store refuses this credential or token: wrong, expired, or not meant for this."""
+
+    code = "store-denied"
+    http_status = 403
+
+
+class StoreUnavailable(StoreFailed):
+    """The store cannot be reached, or asks to be left alone for a while. The same may work later."""
+
+    code = "store-unavailable"
+    http_status = 503
+
+
 class Corrupt(StoreFailed):
     """Bytes came back that do not have the hash they were stored under."""
 

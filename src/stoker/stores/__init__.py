@@ -9,11 +9,12 @@ from typing import BinaryIO, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One object as a listing shows it. `changed_at` is in unix seconds."""
+    """One object as a listing shows it. `changed_at` is in unix seconds; `etag` differs for every content a key had."""
 
     key: str
     size_bytes: int
     changed_at: float
+    etag: str = ""
 
 
 class Store(Protocol):

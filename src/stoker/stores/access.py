@@ -1,0 +1,49 @@
+"""What a node or a client is given instead of a credential: tokens for parts of a store, which end by themselves.
+
+Standard library only: agents carry this file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from stoker.errors import BadInput
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Keys that begin with `prefix` lie at `url`, under the rest of their name. `token` is a SAS for Azure, JSON of
+    temporary keys for S3, and empty for a folder."""
+
+    prefix: str
+    url: str
+    token: str = field(default="", repr=False)
+    writes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`expires_at` is in unix seconds; 0 means never."""
+
+    routes: tuple[Route, ...]
+    expires_at: float = 0.0
+
+    def route(self, key: str) -> Route | None:
+        """The one with the longest prefix."""
+        fitting = [route for route in self.routes if key.startswith(route.prefix)]
+        return max(fitting, key=lambda route: len(route.prefix), default=None)
+
+    def to_text(self) -> str:
+        """Holds the tokens: for a node's environment, or sealed."""
+        routes = [[route.prefix, route.url, route.token, route.writes] for route in self.routes]
+        return json.dumps({"expires_at": self.expires_at, "routes": routes})
+
+    @classmethod
+    def from_text(cls, text: str) -> Access:
+        try:
+            found = json.loads(text)
+            routes = tuple(Route(str(p), str(u), str(t), bool(w)) for p, u, t, w in found["routes"])
+            return cls(routes, float(found["expires_at"]))
+        except (ValueError, KeyError, TypeError):
+            raise BadInput("this is not an access to a store") from None

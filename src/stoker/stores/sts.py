@@ -1,0 +1,16 @@
+"""Temporary keys of S3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stoker.errors import StoreDenied
+from stoker.stores.access import Access
+from stoker.stores.credential import Credential
+from stoker.stores.location import Location
+
+
+def grant_s3(
+    location: Location, credential: Credential, *, reads: Sequence[str], writes: Sequence[str], for_s: float
+) -> Access:
+    raise StoreDenied(f"`{location.url}` cannot be shared yet")
