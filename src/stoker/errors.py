@@ -74,13 +74,13 @@ class DatasetRefused(BadInput):
     code = "dataset-refused"
 
 
-class CheckpointNotStorable(BadInput):
+class NotStorable(BadInput):
     """The state holds something that has no exact form on disk. Nothing was saved."""
 
     code = "checkpoint-not-storable"
 
 
-class CheckpointDoesNotFit(BadInput):
+class DoesNotFit(BadInput):
     """The checkpoint was made by other code: nothing of it was loaded."""
 
     code = "checkpoint-does-not-fit"
@@ -92,7 +92,7 @@ class CheckpointRefused(BadInput):
     code = "checkpoint-refused"
 
 
-class CheckpointUnreadable(StokerError):
+class Unreadable(StokerError):
     """A checkpoint's files are not what its manifest says."""
 
     code = "checkpoint-unreadable"

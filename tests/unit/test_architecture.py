@@ -120,7 +120,7 @@ def test_each_program_reads_the_environment_in_one_file() -> None:
         path.relative_to(SOURCE).as_posix()
         for path in modules()
         if any(
-            isinstance(node, ast.Attribute) and node.attr == "environ" and isinstance(node.value, ast.Name)
+            isinstance(node, ast.Attribute) and node.attr in ("environ", "getenv") and isinstance(node.value, ast.Name)
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         )
     }

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.checkpoint import manifest as manifests
-from stoker.checkpoint.faults import Unreadable
 from stoker.checkpoint.interval import Cost, Interval, Since, best_interval_s, due, parse, seconds
 from stoker.checkpoint.manifest import FileEntry, Manifest
 from stoker.checkpoint.notice import NoticeBoard
 from stoker.checkpoint.retention import Kept, to_keep
+from stoker.errors import Unreadable
 
 # The interval
 
@@ -169,9 +169,9 @@ def test_manifest_of_a_later_format_says_so() -> None:
 
 def test_notice_is_answered_once_and_one_that_comes_again_is_new(tmp_path: Path) -> None:
     file = tmp_path / "notice"
-    assert not NoticeBoard(file).new()
+    assert not NoticeBoard(str(file)).new()
     file.write_text('{"at": 10, "deadline": 40, "kind": "evict"}', encoding="utf-8")
-    board = NoticeBoard(file)
+    board = NoticeBoard(str(file))
     assert board.new()
     board.answer(7, 0.5)
     assert json.loads((tmp_path / "notice.saved").read_text(encoding="utf-8")) == {"step": 7, "seconds": 0.5}
@@ -187,7 +187,7 @@ def test_notice_is_answered_once_and_one_that_comes_again_is_new(tmp_path: Path)
 
 def test_notice_that_is_half_written_counts(tmp_path: Path) -> None:
     (tmp_path / "notice").write_text("{", encoding="utf-8")
-    assert NoticeBoard(tmp_path / "notice").new()
+    assert NoticeBoard(str(tmp_path / "notice")).new()
 
 
 def test_outside_of_stoker_there_is_no_notice() -> None:

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.checkpoint import packing, safetensors
-from stoker.checkpoint.faults import NotStorable, Unreadable
 from stoker.checkpoint.leaves import SIZES, Leaf, make, view
 from stoker.checkpoint.structure import Flattener, restore
+from stoker.errors import NotStorable, Unreadable
 
 scalars = (
     st.none()

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stoker.checkpoint.checkpoint import Checkpoint
-    from stoker.checkpoint.faults import DoesNotFit, NotStorable, Unreadable
+    from stoker.errors import DoesNotFit, NotStorable, Unreadable
 
 _HOMES = {
     "Checkpoint": "stoker.checkpoint.checkpoint",
-    "DoesNotFit": "stoker.checkpoint.faults",
-    "NotStorable": "stoker.checkpoint.faults",
-    "Unreadable": "stoker.checkpoint.faults",
+    "DoesNotFit": "stoker.errors",
+    "NotStorable": "stoker.errors",
+    "Unreadable": "stoker.errors",
 }
 
 __all__ = ["Checkpoint", "DoesNotFit", "NotStorable", "Unreadable"]

@@ -57,7 +57,7 @@ class Checkpoint:
         retention.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
         self._parts: dict[str, Part] = {name: part_for(name, thing) for name, thing in parts.items()}
         self._ranks, self._around = ranks.find(surroundings.look())
-        self._shelf = Shelf(Path(folder) if folder is not None else self._around.folder)
+        self._shelf = Shelf(Path(self._around.folder if folder is None else folder))
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
         self._saver.newer_waits = lambda: self._writer.has_newer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.checkpoint.faults import DoesNotFit
 from stoker.checkpoint.leaves import Leaf
+from stoker.errors import DoesNotFit
 
 
 def check_names(name: str, stored: Mapping[str, Any], present: Mapping[str, Any]) -> None:

@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
-from stoker.checkpoint.faults import NotStorable
 from stoker.checkpoint.structure import Flattener
-from stoker.errors import BadInput
+from stoker.errors import BadInput, NotStorable
 
 # Not `import keras`: types are checked where it is not installed, too.
 _keras = import_module("keras")

@@ -9,6 +9,8 @@ import sys
 import time
 from typing import Any
 
+from stoker.checkpoint import surroundings
+
 
 def log(step: float | None = None, **metrics: Any) -> None:
     """Reports metrics: numbers, or anything `float()` takes, such as a scalar of NumPy or PyTorch.
@@ -17,13 +19,13 @@ def log(step: float | None = None, **metrics: Any) -> None:
     """
     values = {name: _number(name, value) for name, value in metrics.items()}
     at_step = None if step is None else _number("step", step)
-    file = os.environ.get("STOKER_METRICS")
+    file = surroundings.metrics_file()
     if not file:
         shown = {"step": at_step, **values} if step is not None else values
         sys.stdout.write(json.dumps(shown) + "\n")
         sys.stdout.flush()
         return
-    line = json.dumps({"at": time.time(), "step": at_step, "rank": _rank(), "values": values}) + "\n"
+    line = json.dumps({"at": time.time(), "step": at_step, "rank": surroundings.rank(), "values": values}) + "\n"
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(fd, line.encode())  # one write, so that ranks do not mix their lines
@@ -33,14 +35,8 @@ def log(step: float | None = None, **metrics: Any) -> None:
 
 def should_stop() -> bool:
     """True once the run's `stop_when` has been reached: a good moment to save and return."""
-    file = os.environ.get("STOKER_STOP")
+    file = surroundings.stop_file()
     return file is not None and os.path.exists(file)  # noqa: PTH110  # asked at every step: a Path would cost more
-
-
-def _rank() -> int:
-    """As torchrun and plain ranks are told theirs, or as MPI tells it."""
-    known = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
-    return int(next((rank for rank in known if rank), "0"))
 
 
 def _number(name: str, value: Any) -> float | int | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from stoker.checkpoint.faults import Unreadable
+from stoker.errors import Unreadable
 
 FORMAT = 1
 NAME = "manifest.json"

@@ -13,8 +13,8 @@ _LOOK_EVERY_S = 0.2
 class NoticeBoard:
     """Looks for the notice at most five times a second, so that asking at every step costs next to nothing."""
 
-    def __init__(self, file: Path | None) -> None:
-        self._file = None if file is None else os.fspath(file)
+    def __init__(self, file: str | None) -> None:
+        self._file = file
         self._next_look = 0.0
         self._answered: float | None = None
 

@@ -6,7 +6,7 @@ import random
 import sys
 from typing import Any, Protocol
 
-from stoker.checkpoint.faults import NotStorable
+from stoker.errors import NotStorable
 
 
 class Part(Protocol):

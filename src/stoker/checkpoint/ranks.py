@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any, Protocol
 
 from stoker.checkpoint.surroundings import Surroundings
@@ -73,7 +72,7 @@ def find(around: Surroundings) -> tuple[Ranks, Surroundings]:
         if world > 1:
             local_world = min(around.local_world if around.local_world > 1 else world, world)
             local_rank = rank % local_world
-            seat = replace(around, rank=rank, world=world, local_rank=local_rank, local_world=local_world)
+            seat = around._replace(rank=rank, world=world, local_rank=local_rank, local_world=local_world)
             return Together(distributed), seat
-    folder = around.folder / f"rank-{around.rank}" if around.rank else around.folder
-    return Alone(), replace(around, folder=folder, rank=0, world=1, local_rank=0, local_world=1)
+    folder = f"{around.folder}/rank-{around.rank}" if around.rank else around.folder
+    return Alone(), around._replace(folder=folder, rank=0, world=1, local_rank=0, local_world=1)

@@ -13,12 +13,12 @@ from typing import Any
 
 from stoker.checkpoint import manifest as manifests
 from stoker.checkpoint import safetensors
-from stoker.checkpoint.faults import Unreadable
 from stoker.checkpoint.leaves import Leaf, make
 from stoker.checkpoint.manifest import FileEntry, Manifest
 from stoker.checkpoint.packing import LARGE_BYTES
 from stoker.checkpoint.snapshot import STATE
 from stoker.checkpoint.structure import restore
+from stoker.errors import Unreadable
 
 _CHUNK_BYTES = 1 << 20
 

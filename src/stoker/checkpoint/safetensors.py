@@ -7,8 +7,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.checkpoint.faults import Unreadable
 from stoker.checkpoint.leaves import SIZES, Leaf
+from stoker.errors import Unreadable
 
 _ALIGNED = 64  # where the numbers begin: matrix routines may add up in another order where memory is not aligned
 _MOST_HEADER_BYTES = 100_000_000  # as the format's own library has it

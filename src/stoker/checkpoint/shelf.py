@@ -17,11 +17,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from stoker.checkpoint import manifest as manifests
-from stoker.checkpoint.faults import Unreadable
 from stoker.checkpoint.manifest import Manifest
 from stoker.checkpoint.reading import Opened, open_verified
 from stoker.checkpoint.retention import Kept, to_keep
 from stoker.checkpoint.writing import sync_folder
+from stoker.errors import Unreadable
 
 _NAME = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 QUARANTINE = "quarantine"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from stoker.checkpoint.faults import NotStorable
 from stoker.checkpoint.leaves import Leaf, describe
+from stoker.errors import NotStorable
 
 Json = Any
 _MARK = "$"

@@ -1,18 +1,20 @@
-"""What a training process finds around it: where checkpoints go, who warns it, and which rank it is."""
+"""What a training process finds around it: where checkpoints go, who warns it, and which rank it is.
+
+The one file of this package that reads the environment. It is imported by scripts that only log, so it stays light.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """`notice` is None outside of Stoker; `evictions_per_hour` is None where nobody has counted."""
+class Surroundings(NamedTuple):
+    """`notice` and `finished` are None outside of Stoker; `evictions_per_hour` is None where nobody has counted."""
 
-    folder: Path
-    notice: Path | None = None
+    folder: str
+    notice: str | None = None
+    finished: str | None = None
     reports_metrics: bool = False
     evictions_per_hour: float | None = None
     rank: int = 0
@@ -22,13 +24,31 @@ class Surroundings:
 
 
 def look() -> Surroundings:
+    env = os.environ
     return Surroundings(
-        folder=Path(os.getenv("STOKER_CHECKPOINTS") or "checkpoints"),
-        notice=Path(notice) if (notice := os.getenv("STOKER_NOTICE")) else None,
-        reports_metrics=bool(os.getenv("STOKER_METRICS")),
-        evictions_per_hour=float(rate) if (rate := os.getenv("STOKER_EVICTIONS_PER_HOUR")) else None,
-        rank=int(os.getenv("RANK") or 0),
-        world=int(os.getenv("WORLD_SIZE") or 1),
-        local_rank=int(os.getenv("LOCAL_RANK") or 0),
-        local_world=int(os.getenv("LOCAL_WORLD_SIZE") or 1),
+        folder=env.get("STOKER_CHECKPOINTS") or "checkpoints",
+        notice=env.get("STOKER_NOTICE") or None,
+        finished=env.get("STOKER_FINISHED") or None,
+        reports_metrics=metrics_file() is not None,
+        evictions_per_hour=float(rate) if (rate := env.get("STOKER_EVICTIONS_PER_HOUR")) else None,
+        rank=int(env.get("RANK") or 0),
+        world=int(env.get("WORLD_SIZE") or 1),
+        local_rank=int(env.get("LOCAL_RANK") or 0),
+        local_world=int(env.get("LOCAL_WORLD_SIZE") or 1),
     )
+
+
+def metrics_file() -> str | None:
+    """Where metrics are reported; None outside of a run."""
+    return os.environ.get("STOKER_METRICS") or None
+
+
+def stop_file() -> str | None:
+    """A file that appears once the run may stop; None outside of a run."""
+    return os.environ.get("STOKER_STOP") or None
+
+
+def rank() -> int:
+    """As torchrun and plain ranks are told theirs, or as MPI tells it."""
+    known = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))
+    return int(next((one for one in known if one), "0"))

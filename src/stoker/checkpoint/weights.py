@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from stoker.checkpoint import safetensors
-from stoker.checkpoint.faults import Refused
 from stoker.checkpoint.leaves import make
 from stoker.checkpoint.reading import mapped, open_verified
+from stoker.errors import CheckpointRefused
 
 
 def load_weights(path: str | Path, part: str = "model") -> Any:
@@ -21,7 +21,7 @@ def load_weights(path: str | Path, part: str = "model") -> Any:
     if path.is_dir():
         opened = open_verified(path).part(0)
         if opened is None or part not in opened.form["parts"]:
-            raise Refused(f"{path} holds no `{part}`", hint="see its state.json for what it holds")
+            raise CheckpointRefused(f"{path} holds no `{part}`", hint="see its state.json for what it holds")
         return opened.value(opened.form["parts"][part])
     if path.suffix == ".safetensors":
         return {name: make(leaf, data) for name, (leaf, data) in safetensors.places(mapped(path)).items()}
@@ -30,7 +30,7 @@ def load_weights(path: str | Path, part: str = "model") -> Any:
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise Refused(
+        raise CheckpointRefused(
             f"{path} holds more than tensors and plain containers, and reading it would execute what is in it: "
             f"{str(error).splitlines()[0]}",
             hint='if you trust whoever made it, convert it once: `python -c "import torch; torch.save('
