@@ -38,6 +38,16 @@ class Home:
         return self.root / "store"
 
     @property
+    def stores(self) -> Path:
+        """A copy of what the database knows of stores, for when it is lost. No secrets."""
+        return self.root / "stores.json"
+
+    @property
+    def credentials(self) -> Path:
+        """Credentials of stores where the system has no keyring. Mode 0600."""
+        return self.root / "credentials.json"
+
+    @property
     def secrets(self) -> Path:
         """One 0600 file per run that has secrets and has not ended."""
         return self.root / "secrets"

@@ -12,6 +12,11 @@ def snapshot(id: str) -> str:
     return f"snapshots/{id}.json"
 
 
+def elsewhere(store: str, key: str) -> str:
+    """What lies in a store other than the run's own, as its nodes name it: their access has a route for it."""
+    return f"@{store}/{key}"
+
+
 def content(sha256: str) -> str:
     """The content of a file of a dataset, in the dataset's store; shared by all versions there that have it."""
     return f"data/{sha256[:2]}/{sha256}"
@@ -42,6 +47,11 @@ def attempt(run_id: str, number: int) -> str:
 
 def orders(run_id: str, number: int, node: int = 0) -> str:
     return f"{attempt(run_id, number)}node-{node}/orders.json"
+
+
+def access(run_id: str, number: int, node: int = 0) -> str:
+    """A renewed `Access`, sealed with a key that only the server and the node have."""
+    return f"{attempt(run_id, number)}node-{node}/access"
 
 
 def report(run_id: str, number: int, node: int = 0) -> str:

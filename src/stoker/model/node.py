@@ -46,7 +46,7 @@ class Offer:
 class NodeRequest:
     """Asks for one node. The same `key` never gives two nodes.
 
-    `secrets` travel to the agent's environment and are written down nowhere else.
+    `secrets`, `access` and `seal` travel to the agent's environment and are written down nowhere else.
     """
 
     key: str
@@ -54,6 +54,14 @@ class NodeRequest:
     store: str  # the store's URL
     offer: Offer | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    access: str = field(default="", repr=False)  # an `Access` as text; empty: the store is a folder both can reach
+    seal: str = field(default="", repr=False)  # opens what the access is renewed with
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What the agent's environment needs besides whatever the node has."""
+        given = {"STOKER_ACCESS": self.access, "STOKER_SEAL": self.seal}
+        return {**self.secrets, **{name: value for name, value in given.items() if value}, "STOKER_NODE_KEY": self.key}
 
 
 class NodeState(StrEnum):

@@ -62,6 +62,7 @@ class Run:
     snapshot: str
     python: str
     submitted_at: datetime
+    store: str = "folder"  # the name of the one that everything of it is kept in
     person: str = ""
     data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`

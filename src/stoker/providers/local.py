@@ -76,7 +76,7 @@ class LocalProvider:
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            variables = {**os.environ, **request.secrets, "STOKER_NODE_KEY": request.key}
+            variables = {**os.environ, **request.variables}
             self._send_for(self._options(folder, request), variables, lock)
         except BlockingIOError:
             return

@@ -24,6 +24,7 @@ from sqlalchemy import (
     event,
     func,
     insert,
+    or_,
     select,
     text,
     update,
@@ -32,6 +33,7 @@ from sqlalchemy.exc import DatabaseError
 
 from stoker.errors import Conflict, DatabaseUnusable
 from stoker.model import wire
+from stoker.model.dataset import DatasetVersion
 from stoker.model.run import Event, Run, RunState
 from stoker.server.migrations import migrate
 
@@ -79,6 +81,11 @@ class Database:
             engine.dispose()
             raise DatabaseUnusable(f"the database {path} is damaged: {error.orig}") from error
         return cls(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """For the tables that have a file of their own."""
+        return self._engine
 
     def close(self) -> None:
         self._engine.dispose()
@@ -144,6 +151,13 @@ class Database:
     def snapshots_in_use(self) -> set[str]:
         with self._engine.connect() as connection:
             return {json.loads(facts)["snapshot"] for facts in connection.execute(select(_RUNS.c.facts)).scalars()}
+
+    def runs_using(self, version: DatasetVersion) -> list[str]:
+        """The names of runs that name this version of a dataset, or its manifest, newest first."""
+        named = [_RUNS.c.facts.contains(f'"{text}"', autoescape=True) for text in (version.ref, version.manifest)]
+        query = select(_RUNS.c.name).where(or_(*named)).order_by(_RUNS.c.id.desc())
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
 
     def events(self, run_id: str) -> list[Event]:
         query = select(_EVENTS).where(_EVENTS.c.run_id == run_id).order_by(_EVENTS.c.seq)

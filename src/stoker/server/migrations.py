@@ -45,6 +45,15 @@ _STEPS: list[list[str]] = [
         # Numbers are never given twice, also when the newest version was removed.
         "CREATE TABLE datasets (name VARCHAR(80) PRIMARY KEY, last_number INTEGER NOT NULL)",
     ],
+    [
+        """CREATE TABLE stores (
+            name VARCHAR(40) PRIMARY KEY,
+            url VARCHAR(1000) NOT NULL,
+            credential VARCHAR(40) NOT NULL,
+            workspace BOOLEAN NOT NULL,
+            added_at VARCHAR(40) NOT NULL
+        )""",
+    ],
 ]
 NEWEST = len(_STEPS)
 

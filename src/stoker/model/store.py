@@ -1,0 +1,55 @@
+"""A named store: where it is and how it is opened, without what opens it. And what a look at one found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from stoker.errors import BadInput
+
+FOLDER = "folder"  # the name of the store that is always there: a folder of this computer
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStore:
+    """`credential` is its kind, never its value: that is in the keychain, under the store's name."""
+
+    name: str
+    url: str
+    credential: str = "none"
+    workspace: bool = False  # new runs are kept there
+    added_at: datetime | None = None  # None: it was always there
+
+
+class Verdict(StrEnum):
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"  # could not be tried, because of what failed before
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFinding:
+    """One thing that a store was tried for. `advice` says what to do; empty where all is well."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    advice: str = ""
+
+
+def checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"`{name}` cannot name a store", hint="use up to 40 lower-case letters, digits and `-`, such as `blob`"
+        )
+    return name
+
+
+def works(findings: Iterable[StoreFinding]) -> bool:
+    """It can keep runs."""
+    return all(one.verdict in (Verdict.OK, Verdict.WARN) for one in findings)

@@ -1,0 +1,83 @@
+"""Asks a store's address for any answer at all, without a credential: is it there, and what time is it there?"""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+from stoker.errors import StoreFailed
+from stoker.stores.location import StoreKind, locate
+
+TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """`skew_s` is how far this computer's clock is ahead; None where the store does not tell the time."""
+
+    host: str
+    took_s: float
+    skew_s: float | None
+
+
+def reach(url: str) -> Reach | None:
+    """None for a folder of this computer. Raises StoreFailed where nobody answers."""
+    address = endpoint(url)
+    if address is None:
+        return None
+    parts = urlsplit(address)
+    host, port = parts.hostname or "", parts.port
+    secured = parts.scheme == "https"
+    line = (http.client.HTTPSConnection if secured else http.client.HTTPConnection)(host, port, timeout=TIMEOUT_S)
+    start = time.monotonic()
+    try:
+        line.request("GET", parts.path or "/")
+        answer = line.getresponse()
+        took_s = time.monotonic() - start
+        return Reach(parts.netloc, took_s, _skew_s(answer.getheader("Date"), datetime.now(UTC)))
+    except (OSError, http.client.HTTPException) as error:
+        raise _unreached(parts.netloc, error) from error
+    finally:
+        line.close()
+
+
+def endpoint(url: str) -> str | None:
+    """Where the service of a store's URL listens."""
+    location = locate(url)
+    if location.kind is StoreKind.FOLDER:
+        return None
+    return location.endpoint or f"https://s3.{location.region or 'us-east-1'}.amazonaws.com"
+
+
+def _skew_s(date: str | None, now: datetime) -> float | None:
+    """The header has whole seconds: half of one is the best guess."""
+    if not date:
+        return None
+    try:
+        return (now - parsedate_to_datetime(date)).total_seconds() - 0.5
+    except (TypeError, ValueError):
+        return None
+
+
+def _unreached(host: str, error: Exception) -> StoreFailed:
+    match error:
+        case socket.gaierror():
+            return StoreFailed(f"nobody knows the name {host}", hint="check the spelling, and that there is a network")
+        case ssl.SSLError():
+            return StoreFailed(
+                f"{host} cannot prove who it is: {error.reason}", hint="check the URL, or the computer's CA"
+            )
+        case ConnectionRefusedError():
+            return StoreFailed(f"nothing listens at {host}", hint="check the port, and that the service is up")
+        case TimeoutError():
+            return StoreFailed(
+                f"{host} has not answered for {TIMEOUT_S:.0f} s", hint="check the firewall and the proxy"
+            )
+        case _:
+            return StoreFailed(f"{host} cannot be reached: {error}", hint="check the URL, the firewall and the proxy")

@@ -1,0 +1,159 @@
+"""Tries a store for everything Stoker asks of one, and says in words what works, what does not, and what to do."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from stoker.errors import AlreadyThere, StokerError
+from stoker.model.store import StoreFinding, Verdict
+from stoker.server.reach import Reach
+from stoker.stores import Store
+
+SKEW_WARN_S = 60.0
+SKEW_FAIL_S = 300.0  # Azure and S3 refuse at 15 minutes; tokens begin and end by the store's clock long before
+
+Trial = tuple[str, Callable[[], str], str]  # its name, what to do and what that found, and what to do if it fails
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is tried. `open` may fail, as for a credential that is gone; `token` says what a node would be given."""
+
+    open: Callable[[], Store]
+    reach: Callable[[], Reach | None]  # None: it is on this computer
+    token: Callable[[], str]
+
+
+def check(subject: Subject) -> list[StoreFinding]:
+    """Nothing stays behind. What follows from a failure is not tried, and says so."""
+    findings = _reached(subject)
+    if findings[0].verdict is Verdict.FAIL:
+        return [*findings, *_skipped(("list", "write", "read", "conditional write", "append", "delete"))]
+    try:
+        store = subject.open()
+    except StokerError as error:
+        opened = StoreFinding("credential", Verdict.FAIL, error.message, error.hint)
+        return [*findings, opened, *_skipped(("list", "write", "read", "conditional write", "append", "delete"))]
+    return [*findings, *_tried(store, subject)]
+
+
+def _reached(subject: Subject) -> list[StoreFinding]:
+    try:
+        reach = subject.reach()
+    except StokerError as error:
+        return [StoreFinding("reach", Verdict.FAIL, error.message, error.hint)]
+    if reach is None:
+        return [StoreFinding("reach", Verdict.OK, "it is a folder of this computer")]
+    found = [StoreFinding("reach", Verdict.OK, f"{reach.host} answered in {reach.took_s * 1000:.0f} ms")]
+    return [*found, clock(reach.skew_s)] if reach.skew_s is not None else found
+
+
+def clock(skew_s: float) -> StoreFinding:
+    """`skew_s`: how far this computer's clock is ahead of the store's."""
+    off = abs(skew_s)
+    if off < 2:
+        return StoreFinding("clock", Verdict.OK, "this computer's clock agrees with the store's")
+    text = f"this computer's clock is {off:.0f} s {'ahead of' if skew_s > 0 else 'behind'} the store's"
+    if off < SKEW_WARN_S:
+        return StoreFinding("clock", Verdict.OK, text)
+    advice = "set the clock by the network: `sudo timedatectl set-ntp true`"
+    return StoreFinding("clock", Verdict.FAIL if off > SKEW_FAIL_S else Verdict.WARN, text, advice)
+
+
+def _tried(store: Store, subject: Subject) -> list[StoreFinding]:
+    probe = _Probe(store)
+    findings: list[StoreFinding] = []
+    failed: set[str] = set()
+    for name, needs, work, advice in (
+        ("list", (), probe.list, "allow listing: the role Storage Blob Data Contributor, or `l` in a SAS"),
+        ("write", (), probe.write, "allow writing: Storage Blob Data Contributor, or `c` and `w` in a SAS"),
+        ("read", ("write",), probe.read, "allow reading: Storage Blob Data Reader, or `r` in a SAS"),
+        ("conditional write", ("write",), probe.write_new, "the store must know `If-None-Match`: use another one"),
+        ("append", ("write", "read"), probe.append, "look at the finding above"),
+        ("delete", ("write",), probe.delete, "allow deleting: Storage Blob Data Contributor, or `d` in a SAS"),
+        ("node tokens", (), subject.token, "give the account's key, or log in: `stoker store add` again"),
+    ):
+        if failed & set(needs):
+            findings += _skipped((name,))
+            failed.add(name)
+            continue
+        findings.append(_try(name, work, advice))
+        if findings[-1].verdict is Verdict.FAIL:
+            failed.add(name)
+    probe.clear()
+    return findings
+
+
+def _try(name: str, work: Callable[[], str], advice: str) -> StoreFinding:
+    try:
+        return StoreFinding(name, Verdict.OK, work())
+    except StokerError as error:
+        return StoreFinding(name, Verdict.FAIL, error.message, error.hint or advice)
+
+
+def _skipped(names: tuple[str, ...]) -> list[StoreFinding]:
+    return [StoreFinding(name, Verdict.SKIP, "not tried, because of what failed before") for name in names]
+
+
+class _Probe:
+    """Objects of its own, under a name that nobody else has."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._top = f"checks/{secrets.token_hex(8)}"
+        self._key = f"{self._top}/probe"
+        self._data = secrets.token_bytes(64)
+
+    def list(self) -> str:
+        start = time.monotonic()
+        for _ in self._store.list(self._top):
+            pass
+        return f"what lies in it can be listed ({_ms(start)})"
+
+    def write(self) -> str:
+        start = time.monotonic()
+        self._store.put(self._key, self._data)
+        return f"an object was written ({_ms(start)})"
+
+    def read(self) -> str:
+        start = time.monotonic()
+        if self._store.get(self._key) != self._data:
+            raise StokerError("what came back is not what was written")
+        if self._store.get(self._key, 8, 8) != self._data[8:16]:
+            raise StokerError("a part of an object came back wrong")
+        return f"it came back whole and in part ({_ms(start)})"
+
+    def write_new(self) -> str:
+        try:
+            self._store.put(self._key, b"another", only_new=True)
+        except AlreadyThere:
+            return "of two writers of one name, one wins"
+        raise StokerError("an object that was there was replaced, although it should not have been")
+
+    def append(self) -> str:
+        key = f"{self._top}/grows"
+        for offset, data in ((0, b"one"), (0, b"one"), (3, b"two")):
+            self._store.append(key, offset, data)
+        if self._store.get(key) != b"onetwo":
+            raise StokerError("an object that grew came back wrong")
+        return "an object can grow"
+
+    def delete(self) -> str:
+        self.clear(patient=False)
+        left = [one.key for one in self._store.list(self._top)]
+        if left:
+            raise StokerError(f"`{left[0]}` is still there after it was deleted")
+        return "nothing of the check stayed behind"
+
+    def clear(self, *, patient: bool = True) -> None:
+        with suppress(*((StokerError,) if patient else ())):
+            for one in list(self._store.list(self._top)):
+                self._store.delete(one.key)
+
+
+def _ms(since: float) -> str:
+    return f"{(time.monotonic() - since) * 1000:.0f} ms"

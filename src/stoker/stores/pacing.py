@@ -1,0 +1,31 @@
+"""How often a store is looked at and written to: as often as one likes on a disk, more rarely where each time is paid.
+
+Standard library only: agents carry this file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stoker.stores import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """Seconds. `eager_s` lies between looks at something that has just changed, `lazy_s` at something quiet."""
+
+    eager_s: float
+    lazy_s: float
+    wishes_s: float  # between looks of an agent for what the server wants of it
+    write_s: float  # between two writes of what grows all the time, such as a log
+    beat_s: float  # between two signs of life of an agent
+    fence_s: float  # between two looks of an agent whether it has been replaced
+
+
+NEAR = Pacing(eager_s=0.01, lazy_s=0.1, wishes_s=0.1, write_s=0.0, beat_s=2.0, fence_s=10.0)
+FAR = Pacing(eager_s=0.25, lazy_s=2.0, wishes_s=2.0, write_s=1.0, beat_s=10.0, fence_s=60.0)
+
+
+def pacing(store: Store) -> Pacing:
+    """By its URL: what is reached over a network is far."""
+    return NEAR if store.url.startswith(("file:", "memory:")) else FAR
