@@ -114,6 +114,12 @@ class Conflict(StokerError):
     http_status = 409
 
 
+class DatasetChanging(Conflict):
+    """Content that an upload relied on may have been removed meanwhile: it is to be looked for again."""
+
+    code = "dataset-changing"
+
+
 class Denied(StokerError):
     """The caller has not shown the right to do this."""
 
@@ -152,6 +158,12 @@ class Missing(StoreFailed):
 
     code = "store-missing"
     http_status = 404
+
+
+class NoContainer(Missing):
+    """The container or bucket itself is not there."""
+
+    code = "store-no-container"
 
 
 class AlreadyThere(StoreFailed):

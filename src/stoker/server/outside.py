@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
 from stoker.errors import StokerError
+
+log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,3 +29,19 @@ async def call(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
     except TimeoutError:
         name = getattr(function, "__qualname__", str(function))
         raise StokerError(f"{name} has not answered for {TIMEOUT_S:.0f} s") from None
+
+
+async def call_briefly(patience_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """The call's result, or None where it takes longer: then it goes on by itself, and the log tells of a failure."""
+    loop = asyncio.get_running_loop()
+    future = loop.run_in_executor(_THREADS, partial(function, *args, **kwargs))
+    try:
+        return await asyncio.wait_for(asyncio.shield(future), patience_s)
+    except TimeoutError:
+        future.add_done_callback(_tell_failure)
+        return None
+
+
+def _tell_failure(future: asyncio.Future[T]) -> None:
+    if error := future.exception():
+        log.error("what went on by itself failed: %s", error)

@@ -9,6 +9,8 @@ from datetime import datetime
 from stoker.providers import Provider, Setup, load
 from stoker.server.clock import Clock
 from stoker.server.database import Database
+from stoker.server.datasets import Datasets
+from stoker.server.datasettable import DatasetTable
 from stoker.server.ledger import Ledger
 from stoker.server.performer import Performer
 from stoker.server.reconciler import Reconciler
@@ -31,6 +33,7 @@ class Service:
     ledger: Ledger
     vault: Vault
     shelf: Shelf
+    datasets: Datasets
     reconciler: Reconciler
     notices: tuple[str, ...] = ()  # what an administrator should know, such as a rebuilt database
 
@@ -54,6 +57,7 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
         ledger=ledger,
         vault=vault,
         shelf=Shelf(store),
+        datasets=Datasets(DatasetTable(database.engine), lambda _: store, lambda: "folder"),
         reconciler=reconciler,
         notices=notices,
     )

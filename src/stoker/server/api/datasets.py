@@ -1,0 +1,89 @@
+"""Datasets: register, list, show and remove versions. Their content goes straight to the store, not through here."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from stoker.errors import DatasetRefused
+from stoker.model.dataset import DatasetVersion
+from stoker.server.api.shape import answer, gives, service_of
+from stoker.server.contentremoval import Removed
+from stoker.server.datasets import DatasetStart, refused_while_used
+from stoker.server.outside import call, call_briefly
+
+router = APIRouter(tags=["datasets"])
+_MOST_MANIFEST_BYTES = 1 << 30
+_PATIENCE_S = 20.0  # for content to be removed; after that it goes on by itself
+
+
+@router.get("/datasets")
+async def page(request: Request) -> Response:
+    """Every version of every dataset: by name, newest first."""
+    return answer({"versions": await call(service_of(request).datasets.versions)})
+
+
+@router.get("/datasets/{ref}", responses=gives(DatasetVersion))
+async def show(request: Request, ref: str) -> Response:
+    """The version that `name`, `name@3` or `name@<hash>` means."""
+    return answer(await call(service_of(request).datasets.resolve, ref))
+
+
+@router.get("/datasets/{name}/versions")
+async def versions(request: Request, name: str) -> Response:
+    """Newest first."""
+    return answer({"versions": await call(service_of(request).datasets.versions, name)})
+
+
+@router.get("/datasets/{ref}/manifest")
+async def manifest(request: Request, ref: str) -> Response:
+    """The files of a version, as text whose sha256 is the version's id."""
+    datasets = service_of(request).datasets
+    data = await call(datasets.manifest, await call(datasets.resolve, ref))
+    return Response(data, media_type="application/json")
+
+
+@router.get("/datasets/{name}/start", responses=gives(DatasetStart))
+async def start(request: Request, name: str, store: str = "") -> Response:
+    """What to know before content is sent: the store it goes to, the newest version, and a mark to register with."""
+    return answer(await call(service_of(request).datasets.start, name, store))
+
+
+@router.post("/datasets/{name}/versions", responses=gives(DatasetVersion))
+async def register(
+    request: Request,
+    name: str,
+    store: str,
+    mark: str,
+    tag: Annotated[list[str], Query(default_factory=list)],
+    description: str = Query("", max_length=10_000),
+    licence: str = Query("", max_length=200),
+    person: str = "",
+) -> Response:
+    """Takes a manifest, once everything it names is in the store. The same files again give the same version."""
+    service = service_of(request)
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > _MOST_MANIFEST_BYTES:
+            raise DatasetRefused(f"the manifest of `{name}` is over {_MOST_MANIFEST_BYTES >> 20} MB")
+    tags = tuple(dict.fromkeys(tag))
+    version = DatasetVersion(name, 0, "", store, 0, 0, service.clock.now(), description, licence, tags, person)
+    return answer(await call(service.datasets.register, version, bytes(data), mark))
+
+
+@router.delete("/datasets/{ref}")
+async def remove(request: Request, ref: str, force: bool = False) -> Response:
+    """A version, or all of them where only a name is given, and the content that no other version names. With
+    `finished` false, content is still being removed."""
+    service = service_of(request)
+    one = await call(service.datasets.resolve, ref)
+    versions = [one] if "@" in ref else await call(service.datasets.versions, ref)
+    for version in versions:
+        if not force and (runs := await call(service.database.runs_using, version)):
+            raise refused_while_used(version, runs)
+    removed = await call_briefly(_PATIENCE_S, service.datasets.remove, versions)
+    amount = removed or Removed()
+    finished = removed is not None
+    return answer({"versions": versions, "finished": finished, "files": amount.files, "size_bytes": amount.size_bytes})
