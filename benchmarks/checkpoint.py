@@ -137,7 +137,7 @@ def _frozen(result: Result, megabytes: int) -> None:
             head.data += 1
             state.steps += 1
             state.save(wait=True)
-            moved.append(state._saver.moved_bytes / 1e6)
+            moved.append(state.moved_bytes / 1e6)
     result.add(f"{megabytes} MB frozen, 1 % trained: first save", "MB", moved[:1])
     result.add(f"{megabytes} MB frozen, 1 % trained: later saves", "MB", moved[1:], Goal(at_most=megabytes * 0.02))
 

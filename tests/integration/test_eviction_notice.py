@@ -277,6 +277,83 @@ def test_an_attempt_that_was_replaced_is_told_and_ends(node: Node) -> None:
     assert sets(node)[-1].attempt == 2 and newest(node) == b"400"
 
 
+# --- a script that has finished all the same
+
+# Catches SIGTERM, and works on to its end.
+FINISHER = """
+    import os, signal, sys, time
+    from pathlib import Path
+    told = []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+    print("from", flush=True)
+    if "before" in sys.argv: Path(os.environ["STOKER_FINISHED"]).touch()
+    print("marked", flush=True)
+    while not told: time.sleep(0.01)
+    Path("outputs/model").write_text("whole")
+    if "after" in sys.argv: Path(os.environ["STOKER_FINISHED"]).touch()
+    sys.exit("fails" in sys.argv)
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "outcome"),
+    [
+        ("after", Outcome.SUCCEEDED),  # it was told, went on, and says that it came to its end
+        ("", Outcome.EVICTED),  # nobody knows
+        ("before", Outcome.EVICTED),  # its training was over, but perhaps not what comes behind it
+        ("after fails", Outcome.EVICTED),
+    ],
+)
+def test_a_script_told_to_end_has_finished_if_it_says_so_afterwards(
+    node: Node, arguments: str, outcome: Outcome
+) -> None:
+    agent = begin(node, arguments, script=FINISHER)
+    node.prints(b"marked")
+    give(node, 30)
+    assert node.finish(agent).outcome is outcome
+
+
+def test_a_library_script_that_finishes_during_a_notice_has_succeeded(node: Node) -> None:
+    script = """
+        import signal, time
+        from stoker.checkpoint import Checkpoint
+        signal.signal(signal.SIGTERM, lambda *_: print("heard", flush=True))
+        state = Checkpoint(every="1h")
+        print("from", state.steps, flush=True)
+        for _ in state.range(150):
+            time.sleep(0.02)
+            state.step()
+    """
+    agent = begin(node, script=script)
+    give(node, 30)
+    node.prints(b"heard")
+    report = node.finish(agent)
+    assert (report.outcome, report.exit_code) == (Outcome.SUCCEEDED, 0)
+    assert "finished before its node was taken away" in report.message
+
+
+# --- short notices
+
+
+@pytest.mark.parametrize("seconds", [8, 0])
+def test_a_short_notice_is_used_as_far_as_it_goes(node: Node, seconds: float) -> None:
+    """With 8 s a script that listens loses no step; with none at all what was committed is what counts."""
+    agent = begin(node, "ends")
+    eventually(lambda: sets(node), "the first commit")
+    before = int(newest(node))
+    give(node, seconds)
+    if seconds:
+        assert node.finish(agent).outcome is Outcome.EVICTED
+        assert newest(node) == str(last_word(node)).encode()
+    else:
+        kill(node)  # at once, as a machine that goes without a word
+        agent.wait()
+        assert int(newest(node)) >= before
+    saved = newest(node)
+    begin(node, attempt=2)
+    assert node.log().split()[:2] == [b"from", saved]
+
+
 # --- a store that fails
 
 

@@ -111,6 +111,7 @@ def test_a_script_finds_where_everything_is() -> None:
         "STOKER_METRICS": "/node/metrics.jsonl",
         "STOKER_NOTICE": "/node/notice",
         "STOKER_STOP": "/node/stop",
+        "STOKER_FINISHED": "/node/finished",
         "STOKER_NODE_KEY": "key-1",
     }
 

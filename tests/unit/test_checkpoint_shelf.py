@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from stoker.checkpoint import Checkpoint, DoesNotFit, NotStorable
-from stoker.checkpoint.writer import Writer
 
 
 class Thing:
@@ -155,15 +154,15 @@ def test_other_code_is_told_the_first_tensor_and_nothing_is_changed(begin: Calla
 def test_unchanged_files_are_linked_not_written(begin: Callable[..., Checkpoint], tmp_path: Path) -> None:
     state = begin(thing=(thing := Thing(4, large=5 << 20)))
     steps(state, 1)
-    first = state._saver.moved_bytes
+    first = state.moved_bytes
     thing.held["numbers"][0] = 7.0
     steps(state, 1)
-    assert first > 5 << 20 > 100_000 > state._saver.moved_bytes
+    assert first > 5 << 20 > 100_000 > state.moved_bytes
     one, two = (tmp_path / "kept" / f"step-00000000{n}" / "thing.frozen.safetensors" for n in (1, 2))
     assert one.samefile(two)
     again = begin(thing=Thing(4, large=5 << 20))  # and after a restart, too
     steps(again, 1)
-    assert again._saver.moved_bytes < 100_000
+    assert again.moved_bytes < 100_000
 
 
 def test_unstorable_value_is_refused_at_save_and_the_training_can_go_on(begin: Callable[..., Checkpoint]) -> None:
@@ -191,7 +190,7 @@ def test_full_disk_is_loud_and_the_training_goes_on(capsys: pytest.CaptureFixtur
         return tmp_path
 
     state = Checkpoint(folder=tmp_path / "kept", every=1)
-    state._writer = Writer(save)
+    state._writer._save = save
     state.step()
     state.finish()
     assert state.trouble == "step 1 was not saved: the disk is full"

@@ -59,7 +59,7 @@ class Attempt:
         self.shipping = Shipping(store, orders, self.folder, self.masking, self.trouble)
         self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress, self.reporter.tell)
         self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
-        self.noticing = Noticing(self.folder.notice, self.folder.notice_saved, self.keeper, self.reporter.tell)
+        self.noticing = Noticing(self.folder, self.keeper, self.reporter.tell)
         self.wishes = WishWatch(store, orders, self.stopping, self.noticing.see)
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
@@ -145,9 +145,10 @@ class Attempt:
         if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):
             return Ending(Outcome.TARGET_REACHED, 0, str(self.goal))
         if self.noticing.told and self.stopping.outcome is None:
-            return Ending(
-                Outcome.EVICTED, exit_code(ends[min(ends)]), "the script ended because of a notice of eviction"
-            )
+            code = max(exit_code(end) for end in ends.values())
+            if code == 0 and self.noticing.finished:
+                return Ending(Outcome.SUCCEEDED, 0, "the script finished before its node was taken away")
+            return Ending(Outcome.EVICTED, code, "the script ended because of a notice of eviction")
         if self.stopping.outcome and self.ranks.asked_to_end:
             return Ending(self.stopping.outcome, exit_code(ends[min(ends)]), self.stopping.message)
         return Ending(Outcome.SUCCEEDED, 0)

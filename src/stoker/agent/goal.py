@@ -58,7 +58,7 @@ class Goal:
             self._told_at = time.monotonic()
             self._stop_file.touch()
             self._tell("target-reached", str(self))
-            self._signalled = ranks.tell_those_who_listen()
+            self._signalled = ranks.tell(ranks.listeners())
         passed_s = time.monotonic() - self._told_at
         if passed_s >= PATIENCE_S or (self._again and not self._signalled):
             stopping.ask(Outcome.TARGET_REACHED, str(self))

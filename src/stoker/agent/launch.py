@@ -122,6 +122,7 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
         "STOKER_CHECKPOINTS": str(place.folder.work / _checkpoints(orders)),
         "STOKER_METRICS": str(place.folder.metrics),
         "STOKER_NOTICE": str(place.folder.notice),
+        "STOKER_FINISHED": str(place.folder.finished),
         "STOKER_STOP": str(place.folder.stop),
         MARK: orders.key,
         **{f"STOKER_DATA_{name.upper()}": path for name, path in orders.data.items()},

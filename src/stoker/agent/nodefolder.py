@@ -25,6 +25,7 @@ class NodeFolder:
         self.metrics = root / "metrics.jsonl"  # STOKER_METRICS
         self.notice = root / "notice"  # STOKER_NOTICE
         self.notice_saved = root / "notice.saved"  # written by a script's library once it has saved
+        self.finished = root / "finished"  # STOKER_FINISHED
         self.restoring = root / "restoring"  # a checkpoint on its way back, until all of it is verified
         self.stop = root / "stop"  # STOKER_STOP
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
@@ -45,7 +46,7 @@ class NodeFolder:
     def clear(self) -> None:
         for folder in (self.work, self.spool, self.commands, self.environment, self.restoring):
             remove_tree(folder)
-        for file in (self.metrics, self.notice, self.notice_saved, self.stop, self.errand):
+        for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.errand):
             file.unlink(missing_ok=True)
 
 

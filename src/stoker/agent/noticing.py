@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 
 from stoker.agent.keeper import Keeper
+from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.ranks import Ranks
 from stoker.model.orders import Notice
 
 LEAST_RESERVE_S = 1.5  # kept free at the end of a notice, whatever commits have taken so far
 MOST_RESERVE = 0.5  # of the notice
+WENT_ON_S = 600.0  # a script that runs for so long after a notice was withdrawn has not heeded it
 
 Tell = Callable[[str, str], None]
 
 
 class Noticing:
-    """`see` is for the thread that hears of notices; everything else is the main thread's."""
+    """`see` is for the thread that hears of notices; everything else is the main thread's.
 
-    def __init__(self, file: Path, saved: Path, keeper: Keeper, tell: Tell) -> None:
-        self._file = file
-        self._saved = saved
+    Why a script that was told to end has ended cannot be seen: its exit code is 0 either way. One that says that it has
+    finished, after it was told, has; of any other it is supposed that it heeded the notice, since to ask it once more
+    costs little, and to take half a training for a whole one costs the training.
+    """
+
+    def __init__(self, folder: NodeFolder, keeper: Keeper, tell: Tell) -> None:
+        self._file = folder.notice
+        self._saved = folder.notice_saved
+        self._finished = folder.finished
         self._keeper = keeper
         self._tell = tell
         self._announced: Notice | None = None
@@ -32,7 +40,8 @@ class Noticing:
         self._since = 0.0
         self._until = 0.0
         self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
-        self.told = False  # some script was asked to end because of a notice
+        self._withdrawn_at = math.inf
+        self.told = False  # some script was asked to end because of a notice, and may be about to
 
     def see(self, notice: Notice | None) -> None:
         self._announced = notice
@@ -44,6 +53,14 @@ class Noticing:
             self._withdrawn(ranks) if announced is None else self._begin(announced)
         if self._current:
             self._go_on(self._current, ranks)
+        elif self.told and time.monotonic() - self._withdrawn_at >= WENT_ON_S:
+            self.told = False
+            ranks.count_as_untold()
+
+    @property
+    def finished(self) -> bool:
+        """The script has said so, behind the last time it was told to end."""
+        return self._finished.exists()
 
     def ended(self) -> None:
         """The script has, whatever ended it."""
@@ -79,8 +96,11 @@ class Noticing:
         return ""
 
     def _go_on(self, notice: Notice, ranks: Ranks) -> None:
-        if ranks.tell_those_who_listen():  # also those that come to listen only now
+        if listeners := ranks.listeners():  # also those that come to listen only now
             self.told = True
+            with suppress(OSError):
+                self._finished.unlink(missing_ok=True)  # it may end in the middle of what comes behind its training
+            ranks.tell(listeners)
             self._note("the script was sent SIGTERM")
             self._tell("notice-told", "the script was sent SIGTERM, which it catches")
         if "the script saved" not in self._parts and self._saved.exists():
@@ -93,7 +113,7 @@ class Noticing:
             self._keeper.hurry(for_good=True)
 
     def _withdrawn(self, ranks: Ranks) -> None:
-        self._current = None
+        self._current, self._withdrawn_at = None, time.monotonic()
         self._keeper.calm()
         ranks.forget_who_was_told()
         for file in (self._file, self._saved):

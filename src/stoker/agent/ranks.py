@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from stoker.agent import processes
@@ -67,21 +67,25 @@ class Ranks:
                 self._end()
             stopping.wait(LOOK_EVERY_S)
 
-    def tell_those_who_listen(self) -> bool:
-        """Sends SIGTERM to the scripts that catch it, once; True if there are any that had not been told.
-
-        They are not failures when they end.
-        """
+    def listeners(self) -> list[int]:
+        """The scripts that catch SIGTERM and have not been sent it."""
         heads = (pid for pid in processes.heads(self._alive, self._launchers) if pid not in self._told)
-        listening = [pid for pid in heads if processes.catches(pid, signal.SIGTERM)]
-        processes.send(signal.SIGTERM, listening)
-        self._told.update(listening)
-        self._some_told = self._some_told or bool(listening)
-        return bool(listening)
+        return [pid for pid in heads if processes.catches(pid, signal.SIGTERM)]
+
+    def tell(self, listeners: Collection[int]) -> bool:
+        """Sends them SIGTERM; True if there are any. They are no failures when they end."""
+        self._told.update(listeners)
+        self._some_told = self._some_told or bool(listeners)
+        processes.send(signal.SIGTERM, listeners)
+        return bool(listeners)
 
     def forget_who_was_told(self) -> None:
         """Whoever still runs may be told again."""
         self._told.clear()
+
+    def count_as_untold(self) -> None:
+        """Whoever was told has gone on all the same: how it ends is its own affair."""
+        self._some_told = False
 
     def sweep(self) -> int:
         """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from stoker.checkpoint.leaves import Leaf, torch_dtype
 
-_WORTH_IT_BYTES = 1 << 18  # a smaller tensor is copied faster than it is put off
+_SMALL_BYTES = 1 << 17  # PyTorch copies these by one thread
 
 
 class Buffers:
@@ -24,14 +24,8 @@ class Buffers:
             if leaf.like == "torch":
                 self._room(name, leaf, on_gpu=values[name].is_cuda).zero_()
 
-    def copy(
-        self, leaves: Mapping[str, Leaf], values: Mapping[str, Any], later: Container[int] = ()
-    ) -> tuple[dict[str, Any], list[tuple[Any, Any]]]:
-        """The values as they are now, in memory of their own. Copies from a GPU may still be under way.
-
-        Tensors whose `id` is in `later` are not copied but returned with the room for them, if a plain copy of memory
-        will do.
-        """
+    def copy(self, leaves: Mapping[str, Leaf], values: Mapping[str, Any]) -> dict[str, Any]:
+        """The values as they are now, in memory of their own. Copies from a GPU may still be under way."""
         copies: dict[str, Any] = {}
         rooms: list[Any] = []
         tensors: list[Any] = []
@@ -47,10 +41,9 @@ class Buffers:
                 copies[name] = value.copy(order="C")
             else:
                 copies[name] = bytes(memoryview(value).cast("B"))
-        left: list[tuple[Any, Any]] = []
         if tensors:
-            left = _copy_all(rooms, tensors, later)
-        return copies, left
+            _copy_all(rooms, tensors)
+        return copies
 
     def _room(self, name: str, leaf: Leaf, *, on_gpu: bool) -> Any:
         held = self._held.get(name)
@@ -64,20 +57,21 @@ class Buffers:
         return room
 
 
-def _copy_all(rooms: list[Any], tensors: list[Any], later: Container[int]) -> list[tuple[Any, Any]]:
-    """By `memmove` where memory is alike: one core can fill the bus, and threads that wait for each other cannot."""
+def _copy_all(rooms: list[Any], tensors: list[Any]) -> None:
+    """By `memmove` where memory is alike: one core can fill the bus, and threads that wait for each other cannot. Small
+    ones go in one call, so that the copier need not ask for Python's lock before each."""
     torch = sys.modules["torch"]
     rest: list[tuple[Any, Any]] = []
-    left: list[tuple[Any, Any]] = []
+    small: list[tuple[Any, Any]] = []
     for room, tensor in zip(rooms, tensors, strict=True):
-        if tensor.is_cpu and tensor.stride() == room.stride() and tensor.nbytes:
-            if id(tensor) in later and tensor.nbytes >= _WORTH_IT_BYTES:
-                left.append((room, tensor))
-            else:
-                ctypes.memmove(room.data_ptr(), tensor.data_ptr(), tensor.nbytes)
-        else:
+        if not tensor.is_cpu or tensor.stride() != room.stride() or not tensor.nbytes:
             rest.append((room, tensor))
+        elif tensor.nbytes < _SMALL_BYTES:
+            small.append((room, tensor))
+        else:
+            ctypes.memmove(room.data_ptr(), tensor.data_ptr(), tensor.nbytes)
     with torch.no_grad():
+        if small:
+            torch._foreach_copy_([room for room, _ in small], [tensor for _, tensor in small])
         for room, tensor in rest:
             room.copy_(tensor, non_blocking=True)
-    return left

@@ -5,26 +5,25 @@ from __future__ import annotations
 import atexit
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoker.checkpoint import fit, interval, log, randomness, ranks, retention, surroundings
-from stoker.checkpoint.copying import Copying
+from stoker.checkpoint import interval, log, ranks, resuming, retention, surroundings
 from stoker.checkpoint.interval import Cost, Since
 from stoker.checkpoint.notice import NoticeBoard
-from stoker.checkpoint.parts import Part, part_for
+from stoker.checkpoint.parts import Part, part_for, tells_of_steps
 from stoker.checkpoint.position import Position
-from stoker.checkpoint.reading import Opened, OpenedPart, open_as_is
+from stoker.checkpoint.progress import Progress
 from stoker.checkpoint.saver import Saver
+from stoker.checkpoint.saving import Saving
 from stoker.checkpoint.shelf import Shelf, say
-from stoker.checkpoint.snapshot import Snapshot, mark_of_gpu
-from stoker.checkpoint.structure import Flattener
 from stoker.checkpoint.weights import load_weights
 from stoker.checkpoint.writer import Writer
 
 Batch = TypeVar("Batch")
+_BEST_SO_FAR = "stoker.best"
 
 
 class Checkpoint:
@@ -62,35 +61,40 @@ class Checkpoint:
         self._writer = Writer(self._saver)
         self._saver.newer_waits = lambda: self._writer.has_newer
         self._notice = NoticeBoard(self._around.notice)
-        self.position = Position()
-        self._values: dict[str, Any] = {}
-        self._random: Mapping[str, Any] | None = None  # to be put back when the loop is where it was
-        self._saves = 0
-        self._flat: Flattener | None = None
-        self._copier = ThreadPoolExecutor(1, "stoker-copy")
-        self._copying: Copying | None = None
-        self._overlap = True
-        self._again = False  # the last save came to nothing
-        self._optimizers = [thing for thing in parts.values() if hasattr(thing, "register_step_pre_hook")]
-        for optimizer in self._optimizers:
-            optimizer.register_step_pre_hook(self._end_copying)
-        self._blocked_s = 0.0
-        self._prepared = False
+        self._progress = Progress()
+        optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]
+        self._saving = Saving(self._parts, optimizers, self._progress, self._writer)
         self._in_epochs = False
         self._save_at_end_of_epoch = False
-        self.steps = 0
-        self.metrics: dict[str, float] = {}
         self.restored: Path | None = None
         self._resume()
-        self._saved_at = (self.steps, self.position.epoch, time.monotonic())
-        atexit.register(_finish, weakref.ref(self))
+        self._saved_at = (self.steps, self.epoch, time.monotonic())
+        atexit.register(_finish, weakref.ref(self._saving), weakref.ref(self._writer))
 
     # The loop
+
+    @property
+    def steps(self) -> int:
+        """How many are done."""
+        return self._progress.steps
+
+    @steps.setter
+    def steps(self, done: int) -> None:
+        self._progress.steps = done
 
     @property
     def epoch(self) -> int:
         """The epoch that is under way, from 0."""
         return self.position.epoch
+
+    @property
+    def position(self) -> Position:
+        return self._progress.position
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last value of each."""
+        return self._progress.metrics
 
     def epochs(self, total: int) -> Iterator[int]:
         """Counts from the epoch that was interrupted. When all are done, the last state is saved and safe."""
@@ -102,9 +106,10 @@ class Checkpoint:
             self.epoch_is_over()
         self._in_epochs = False
         self.put_random_back()
-        if self._saved_at[:2] != (self.steps, self.position.epoch):
+        if self._saved_at[:2] != (self.steps, self.epoch):
             self._save()
-        self._writer.finish()
+        self.finish()
+        self.say_finished()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
         """The batches of a loader that have not counted yet, in the order they would have come in.
@@ -122,7 +127,8 @@ class Checkpoint:
             yield self.steps
             if self.steps == before:
                 raise RuntimeError("`Checkpoint.range`: call `step()` at the end of each round")
-        self._writer.finish()
+        self.finish()
+        self.say_finished()
 
     def step(self, **metrics: Any) -> None:
         """One training step is done. Saves if it is time, or if a notice has come.
@@ -131,14 +137,14 @@ class Checkpoint:
         """
         self.steps += 1
         improved = self.report(**metrics) if metrics else False
-        wanted = self._notice.new() or improved or self._again or self._due()
+        wanted = self._notice.new() or improved or self._saving.again or self._due()
         if self._ranks.save_now(self.steps, wanted=wanted):
             if self._notice.new(look_now=True):
                 self._answer_notice()
             else:
                 self._save()
-        elif not self._prepared:
-            self._prepare()
+        elif not self._saving.prepared:
+            self._saving.prepare()
 
     def epoch_is_over(self) -> None:
         """Saves if it is time. `epochs` does this itself; it is for loops that are not ours."""
@@ -154,32 +160,39 @@ class Checkpoint:
         if self._around.reports_metrics:
             log.log(step=self.steps, **metrics)
         numbers = {name: float(value) for name, value in metrics.items()}
-        self.metrics |= numbers
+        self._progress.metrics |= numbers
         if not self._best or self._best.lstrip("-") not in numbers:
             return False
-        now, before = retention.score(numbers, self._best), self._values.get(_BEST_SO_FAR)
+        now, before = retention.score(numbers, self._best), self.get(_BEST_SO_FAR)
         if before is not None and not now > before:
             return False
-        self._values[_BEST_SO_FAR] = now
+        self[_BEST_SO_FAR] = now
         self._save_at_end_of_epoch = True
         return True
+
+    def say_finished(self) -> None:
+        """The training has come to its end, so that a run whose node is about to go need not try it again. `epochs` and
+        `range` do this themselves; it is for loops that are not ours."""
+        if self._around.finished is not None:
+            with suppress(OSError):
+                Path(self._around.finished).touch()
 
     # Values
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return self._progress.values[name]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self._values[name] = value
+        self._progress.values[name] = value
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values
+        return name in self._progress.values
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self._values.get(name, default)
+        return self._progress.values.get(name, default)
 
     def setdefault(self, name: str, default: Any) -> Any:
-        return self._values.setdefault(name, default)
+        return self._progress.values.setdefault(name, default)
 
     # Saving
 
@@ -194,7 +207,7 @@ class Checkpoint:
             return
         self._save()
         if wait:
-            self._writer.finish()
+            self.finish()
 
     @property
     def trouble(self) -> str | None:
@@ -209,80 +222,33 @@ class Checkpoint:
     @property
     def cost(self) -> Cost:
         """What the last save took."""
-        return Cost(self._blocked_s, self._writer.written_s)
+        return self._saving.cost
+
+    @property
+    def moved_bytes(self) -> int:
+        """What the last save has written: files that had not changed since the one before were linked."""
+        return self._saver.moved_bytes
 
     def finish(self) -> None:
         """Waits until everything saved so far is safe. Also done when the process exits."""
-        self._writer.finish()
+        self._saving.finish()
 
     def _save(self, *, hurry: bool = False) -> None:
-        begun = time.perf_counter()
-        self._end_copying()
-        flat, form = self._flatten()
-        buffers = self._writer.take_buffers()
-        copies, left = buffers.copy(flat.leaves, flat.values, () if hurry else self._only_optimizers_change())
-        self._saves += 1
-        snapshot = Snapshot(self.steps, self.position.epoch, form, flat.leaves, copies, dict(self.metrics), self._saves)
-        snapshot.ready, snapshot.buffers = mark_of_gpu(), buffers
-        if left:
-            snapshot.copying = self._copying = Copying(left, self._copier)
-        self._writer.submit(snapshot, hurry=hurry)
-        self._prepared, self._again = True, False
-        self._saved_at = (self.steps, self.position.epoch, time.monotonic())
-        self._blocked_s = time.perf_counter() - begun
-
-    def _only_optimizers_change(self) -> set[int]:
-        """Tensors, by identity, that stay as they are until an optimizer that tells us makes its next step."""
-        if not self._overlap:
-            return set()
-        found: set[int] = set()
-        for optimizer in self._optimizers:
-            found.update(id(one) for group in optimizer.param_groups for one in group["params"])
-            found.update(id(one) for slot in optimizer.state.values() for one in slot.values())
-        return found
-
-    def _end_copying(self, *_: Any) -> None:
-        """Before tensors change: waits for the rest of their copy."""
-        copying, self._copying = self._copying, None
-        if copying is None:
-            return
-        begun = time.perf_counter()
-        if not copying.good():
-            self._overlap, self._again = False, True
-            say("weights were changed between two steps of their optimizer; that save is dropped, the next step saved")
-        self._blocked_s += time.perf_counter() - begun
+        self._saving.save(hurry=hurry)
+        self._saved_at = (self.steps, self.epoch, time.monotonic())
 
     def _answer_notice(self) -> None:
         begun = time.monotonic()
         self._save(hurry=True)
-        self._writer.finish()
+        self.finish()
         if self._around.local_rank:
             self._notice.leave()  # to the rank that commits
         elif self._writer.trouble is None:
             self._notice.answer(self.steps, time.monotonic() - begun)
 
-    def _flatten(self) -> tuple[Flattener, Any]:
-        flat = self._flat = Flattener(self._flat)
-        parts = {name: flat.flatten(part.state(), name) for name, part in self._parts.items()}
-        form = {
-            "steps": self.steps,
-            "parts": parts,
-            "values": flat.flatten(self._values, "values"),
-            "metrics": flat.flatten(self.metrics, "metrics"),
-            "position": flat.flatten(self.position.state(), "position"),
-            "random": flat.flatten(randomness.capture(), "random"),
-        }
-        return flat, form
-
-    def _prepare(self) -> None:
-        """After the first step, when an optimizer has its state: gets memory for the copy before it is needed."""
-        self._prepared = True
-        flat, _ = self._flatten()
-        self._writer.prepare(flat.leaves, flat.values)
-
     def _due(self, *, steps_count: bool = True) -> bool:
         steps, epoch, at = self._saved_at
-        since = Since(self.steps - steps if steps_count else 0, self.position.epoch - epoch, time.monotonic() - at)
+        since = Since(self.steps - steps if steps_count else 0, self.epoch - epoch, time.monotonic() - at)
         if self._every.steps is not None or self._every.epochs is not None:
             return interval.due(self._every, since, 0.0)
         rate = self._around.evictions_per_hour
@@ -292,68 +258,24 @@ class Checkpoint:
     # Resuming
 
     def _resume(self) -> None:
-        opened = self._agreed()
-        if opened is None:
+        found = resuming.find(self._shelf, self._ranks, self._around)
+        if found is None:
             return
-        own = opened.part(self._around.rank)
-        mine = own or opened.part(0)
-        if mine is None:
-            return
-        if own is None:
-            saved_by = f"{opened.path.name} was saved by {opened.manifest.ranks} ranks"
-            say(f"{saved_by}: rank {self._around.rank} goes on from the beginning of the epoch, in an order of its own")
-        self._check(mine, opened.path.name)
-        self._load(mine, exact=own is not None)
-        self._saver.follow(opened)
-        self.restored = opened.path
-        say(f"resumed from {opened.path.name}, epoch {self.position.epoch}")
-
-    def _agreed(self) -> Opened | None:
-        """The newest good checkpoint that every node has. The first rank of a node verifies it for the others."""
-        leads = self._around.local_rank == 0
-        if leads:
-            self._shelf.sweep()
-        found: Opened | None = None
-        least, same = None, False
-        while not same:
-            if leads:
-                found = self._shelf.newest(up_to=least)
-            least, same = self._ranks.least((found.path.name if found else "") if leads else None)
-        return found if leads or not least else open_as_is(self._shelf.folder / least)
-
-    def _check(self, stored: OpenedPart, name: str) -> None:
-        fit.check_names(name, stored.form["parts"], self._parts)
-        for part_name, part in self._parts.items():
-            flat = Flattener()
-            present = flat.flatten(part.state(), part_name)
-            fit.check_groups(name, part_name, stored.form["parts"][part_name], present)
-            fit.check_tensors(name, part_name, stored.leaves, flat.leaves, strict=part.in_place)
-
-    def _load(self, stored: OpenedPart, *, exact: bool) -> None:
-        form = stored.form
+        stored, exact = found
+        resuming.check(stored, self._parts)
         for name, part in self._parts.items():
-            part.load(stored.value(form["parts"][name], copy=not part.in_place))
-        self.steps = form["steps"]
-        self._values = stored.value(form["values"])
-        self.metrics = stored.value(form["metrics"])
-        if exact:
-            self.position.put_back(stored.value(form["position"]))
-            self._random = stored.value(form["random"])
-            randomness.put_back(self._random)
-        else:
-            self.position.epoch = stored.value(form["position"])["epoch"]
+            part.load(stored.value(stored.form["parts"][name], copy=not part.in_place))
+        self._progress.put_back(stored, exact=exact)
+        self._saver.follow(stored.opened)
+        self.restored = stored.opened.path
+        say(f"resumed from {self.restored.name}, epoch {self.epoch}")
 
     def put_random_back(self, *, finally_: bool = True) -> None:
         """The random states once more: the script may have drawn since they were put back when it started."""
-        if self._random is not None:
-            randomness.put_back(self._random)
-        if finally_:
-            self._random = None
+        self._progress.put_random_back(finally_=finally_)
 
 
-_BEST_SO_FAR = "stoker.best"
-
-
-def _finish(checkpoint: weakref.ref[Checkpoint]) -> None:
-    if (living := checkpoint()) is not None:
+def _finish(saving: weakref.ref[Saving], writer: weakref.ref[Writer]) -> None:
+    """Whatever of the two is left: a script may have let go of its checkpoint while something is being written."""
+    if (living := saving() or writer()) is not None:
         living.finish()

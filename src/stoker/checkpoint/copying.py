@@ -1,31 +1,45 @@
-"""A copy that is made while the training computes, of tensors that only an optimizer changes.
+"""A copy that is made while the training computes, of a state that only optimizers change.
 
-Between two steps of an optimizer its parameters and moments are only read, so they can be copied beside the next
-forward and backward pass; the optimizer's next step waits for the rest. PyTorch counts the changes of every tensor,
-which tells whether something else has changed one meanwhile: then the copy is not used.
+Between two steps of its optimizers a model's parameters and the optimizers' moments are only read, so they can be taken
+apart and copied beside the next forward and backward pass; the optimizer's next step waits for the rest. PyTorch counts
+the changes of every tensor, which tells whether something else has changed one meanwhile: then the copy is not used.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 
 class Copying:
-    """Begins at once, on `thread`. Pairs are a place in main memory and a tensor of the same layout in main memory."""
+    """`work` makes the copy, in a `Copier`; `tensors` are those that must not change until it is done."""
 
-    def __init__(self, pairs: Sequence[tuple[Any, Any]], thread: ThreadPoolExecutor) -> None:
-        self._pairs = pairs
-        self._versions = [tensor._version for _, tensor in pairs]
+    def __init__(self, tensors: Sequence[Any], work: Callable[[], None]) -> None:
+        """Raises RuntimeError where PyTorch does not count the changes of one, as in inference mode."""
+        self._tensors = tensors
+        self._versions = [tensor._version for tensor in tensors]
+        self._work: Callable[[], None] | None = work
         self._verdict: bool | None = None
         self._judging = threading.Lock()
-        self._done: Future[None] = thread.submit(self._copy)
+        self._working = threading.Lock()  # quicker to make than an event
+        self._working.acquire()
+        self.error: Exception | None = None  # that the work ended with
+
+    def run(self) -> None:
+        work, self._work = self._work, None
+        assert work is not None
+        try:
+            work()
+        except Exception as error:
+            self.error = error
+        finally:
+            self._working.release()
 
     def wait(self) -> None:
-        self._done.result()
+        with self._working:
+            pass
 
     def good(self) -> bool:
         """Whether nothing had changed a tensor when this was first asked: by the training, before its optimizer does,
@@ -33,10 +47,25 @@ class Copying:
         self.wait()
         with self._judging:
             if self._verdict is None:
-                self._verdict = [tensor._version for _, tensor in self._pairs] == self._versions
-                self._pairs = ()
+                self._verdict = [tensor._version for tensor in self._tensors] == self._versions
+                self._tensors = ()
             return self._verdict
 
-    def _copy(self) -> None:
-        for room, tensor in self._pairs:
-            ctypes.memmove(room.data_ptr(), tensor.data_ptr(), tensor.nbytes)
+
+class Copier:
+    """A thread of its own, because the one that writes may be busy. Handing it something costs a few microseconds."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Copying] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, copying: Copying) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=_copy_all, args=(self._jobs,), name="stoker-copy", daemon=True)
+            self._thread.start()
+        self._jobs.put(copying)
+
+
+def _copy_all(jobs: SimpleQueue[Copying]) -> None:
+    while True:
+        jobs.get().run()

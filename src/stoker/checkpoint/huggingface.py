@@ -47,6 +47,8 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002
         self._running.finish()
+        if state.global_step >= state.max_steps:
+            self._running.say_finished()
 
     def _init_training_state(self, original: Callable[..., Any], max_steps: int, per_epoch: int, *more: Any) -> Any:
         found = original(max_steps, per_epoch, *more)

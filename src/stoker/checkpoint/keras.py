@@ -84,6 +84,8 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         state.position.epoch += 1
         state["batch"] = 0
         state.save(wait=True)
+        if state.epoch >= self.params["epochs"]:
+            state.say_finished()
 
     @property
     def _running(self) -> Checkpoint:

@@ -100,6 +100,13 @@ def view(value: Any, leaf: Leaf) -> Buffer:
     return memoryview(value).cast("B")
 
 
+def duplicate(value: Any, leaf: Leaf) -> Any:
+    """The same again, in memory of its own."""
+    if leaf.like == "torch":
+        return value.detach().clone()
+    return value.copy() if leaf.like == "numpy" else value[:]
+
+
 def make(leaf: Leaf, data: Buffer, *, copy: bool = True) -> Any:
     """The value again. Without `copy` a tensor or array lives in `data`, which must then be writable."""
     if leaf.like == "torch":

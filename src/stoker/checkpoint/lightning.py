@@ -65,6 +65,8 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         self._running.finish()
+        if not trainer.received_sigterm:
+            self._running.say_finished()
 
     @property
     def _running(self) -> Checkpoint:

@@ -10,9 +10,11 @@ from stoker.errors import NotStorable
 
 
 class Part(Protocol):
-    """`in_place` says that `load` copies what it is given, so that it may be given memory that goes away."""
+    """`in_place` says that `load` copies what it is given, so that it may be given memory that goes away. `steady` says
+    that the state changes in the steps of an optimizer, and a module's buffers besides, but nothing else."""
 
     in_place: bool
+    steady: bool
 
     def state(self) -> Any: ...
 
@@ -38,6 +40,11 @@ def part_for(name: str, thing: Any) -> Part:
     )
 
 
+def tells_of_steps(thing: Any) -> bool:
+    """It is an optimizer that can be asked to call back before each of its steps."""
+    return hasattr(thing, "register_step_pre_hook")
+
+
 def unwrapped(module: Any) -> Any:
     while True:
         if hasattr(module, "_orig_mod"):
@@ -53,6 +60,7 @@ class _Stateful:
 
     def __init__(self, thing: Any) -> None:
         self._thing = thing
+        self.steady = tells_of_steps(thing)
 
     def state(self) -> Any:
         return self._thing.state_dict()
@@ -64,12 +72,17 @@ class _Stateful:
 class _Module(_Stateful):
     in_place = True
 
+    def __init__(self, thing: Any) -> None:
+        super().__init__(thing)
+        self.steady = True
+
     def state(self) -> Any:
         return self._thing.state_dict(keep_vars=True)  # the very parameters, so that they are known again
 
 
 class _Generator:
     in_place = True
+    steady = False
 
     def __init__(self, generator: Any) -> None:
         self._generator = generator
@@ -83,6 +96,7 @@ class _Generator:
 
 class _NumpyGenerator:
     in_place = False
+    steady = False
 
     def __init__(self, generator: Any) -> None:
         self._generator = generator
@@ -96,6 +110,7 @@ class _NumpyGenerator:
 
 class _PythonRandom:
     in_place = False
+    steady = False
 
     def __init__(self, generator: random.Random) -> None:
         self._generator = generator

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import ctypes
 import random
 import sys
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stoker.checkpoint.leaves import describe, view
 
+Raw = Mapping[str, Any]  # as the libraries give them, which is quickest; nobody else has them
+
 
 def capture() -> dict[str, Any]:
     """The states of this process. NumPy and PyTorch count if the script has imported them."""
-    version, numbers, gauss = random.getstate()
-    states: dict[str, Any] = {"python": [version, array("L", numbers).tobytes(), gauss]}
+    return pack(take())
+
+
+def take() -> Raw:
+    states: dict[str, Any] = {"python": random.getstate()}
     if (numpy := sys.modules.get("numpy")) is not None:
-        kind, keys, position, has_gauss, cached = numpy.random.get_state()
-        states["numpy"] = [kind, keys.tobytes(), int(position), int(has_gauss), float(cached)]
+        states["numpy"] = _numpy.take(numpy)
     if (torch := sys.modules.get("torch")) is not None:
-        states["torch"] = as_bytes(torch.get_rng_state())
+        states["torch"] = torch.get_rng_state()
         if torch.cuda.is_initialized():
-            states["cuda"] = [as_bytes(one) for one in torch.cuda.get_rng_state_all()]
+            states["cuda"] = torch.cuda.get_rng_state_all()
+    return states
+
+
+class _Numpy:
+    """Asks NumPy for its state only if that has changed: to tell it takes longer than everything else together, and in
+    most scripts it is the same at every save."""
+
+    def __init__(self) -> None:
+        self._seen = b""
+        self._last: Any = None
+
+    def take(self, numpy: Any) -> Any:
+        seen = self._look(numpy)
+        # A number that is held back from a pair of normal ones can be used up without leaving a trace.
+        if not seen or seen != self._seen or self._last[3]:
+            self._seen, self._last = seen, numpy.random.get_state()
+        return self._last
+
+    def _look(self, numpy: Any) -> bytes:
+        """The memory that numbers are drawn from; empty where it is not to be had."""
+        ask: Callable[[], Any] = getattr(numpy.random, "get_bit_generator", lambda: None)
+        generator = ask()
+        if type(generator).__name__ != "MT19937":
+            return b""
+        return ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
+
+
+_MT19937_BYTES = 625 * 4  # 624 numbers, and which comes next
+_numpy = _Numpy()
+
+
+def pack(raw: Raw) -> dict[str, Any]:
+    """The states in plain values. May be done later, and in another thread."""
+    version, numbers, gauss = raw["python"]
+    states: dict[str, Any] = {"python": [version, array("L", numbers).tobytes(), gauss]}
+    if "numpy" in raw:
+        kind, keys, position, has_gauss, cached = raw["numpy"]
+        states["numpy"] = [kind, keys.tobytes(), int(position), int(has_gauss), float(cached)]
+    if "torch" in raw:
+        states["torch"] = as_bytes(raw["torch"])
+    if "cuda" in raw:
+        states["cuda"] = [as_bytes(one) for one in raw["cuda"]]
     return states
 
 

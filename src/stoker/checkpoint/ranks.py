@@ -70,7 +70,7 @@ def find(around: Surroundings) -> tuple[Ranks, Surroundings]:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         world, rank = distributed.get_world_size(), distributed.get_rank()
         if world > 1:
-            local_world = min(around.local_world if around.local_world > 1 else world, world)
+            local_world = min(around.local_world or world, world)
             local_rank = rank % local_world
             seat = around._replace(rank=rank, world=world, local_rank=local_rank, local_world=local_world)
             return Together(distributed), seat

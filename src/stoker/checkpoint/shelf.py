@@ -13,12 +13,13 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from stoker.checkpoint import manifest as manifests
 from stoker.checkpoint.manifest import Manifest
-from stoker.checkpoint.reading import Opened, open_verified
+from stoker.checkpoint.reading import Opened, open_as_is, open_verified
 from stoker.checkpoint.retention import Kept, to_keep
 from stoker.checkpoint.writing import sync_folder
 from stoker.errors import Unreadable
@@ -40,13 +41,15 @@ class Shelf:
         found = [match for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
         return [match[0] for match in sorted(found, key=lambda match: (int(match[1]), int(match[2] or 1)))]
 
-    def newest(self, up_to: str | None = None) -> Opened | None:
-        """The newest that passes verification. What does not is moved aside, loudly, and the one before it tried."""
+    def newest(self, up_to: str | None = None, fits: Callable[[Manifest], bool] = lambda _: True) -> Opened | None:
+        """The newest that fits and passes verification. What does not pass is moved aside, loudly, and the one before
+        it tried."""
         for name in reversed(self.names()):
             if up_to is not None and name > up_to:
                 continue
             try:
-                return open_verified(self.folder / name)
+                if fits(open_as_is(self.folder / name).manifest):
+                    return open_verified(self.folder / name)
             except Unreadable as error:
                 self.quarantine(name, error.message)
         return None

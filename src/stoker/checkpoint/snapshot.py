@@ -18,23 +18,31 @@ STATE = "state.json"
 
 @dataclass(slots=True)
 class Snapshot:
-    """`copies` are in main memory; `ready` is a mark in a GPU's queue behind the last of them, or None."""
+    """`progress` is as taken; the rest comes with the copy. `ready` is a mark in a GPU's queue behind it, or None."""
 
-    step: int
-    epoch: int
-    form: Any
-    leaves: Mapping[str, Leaf]
-    copies: Mapping[str, Any]
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    progress: Mapping[str, Any]
     number: int = 0  # of this save among those of the process; the same on every rank
+    form: dict[str, Any] = field(default_factory=dict)
+    leaves: Mapping[str, Leaf] = field(default_factory=dict)
+    copies: Mapping[str, Any] = field(default_factory=dict)  # in main memory
     ready: Any = None
     buffers: Any = None  # to be given back
-    copying: Copying | None = None  # what is not copied yet
+    copying: Copying | None = None  # where the copy is made beside the training
+
+    @property
+    def step(self) -> int:
+        return int(self.progress["steps"])
+
+    @property
+    def epoch(self) -> int:
+        return int(self.progress["position"]["epoch"])
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        return dict(self.progress["metrics"])
 
     def settle(self) -> None:
         """Waits until the copies are whole."""
-        if self.copying is not None:
-            self.copying.wait()
         if self.ready is not None:
             self.ready.synchronize()
 

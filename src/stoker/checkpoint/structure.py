@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from stoker.checkpoint.leaves import Leaf, describe
+from stoker.checkpoint.leaves import Leaf, describe, duplicate
 from stoker.errors import NotStorable
 
 Json = Any
@@ -34,6 +34,12 @@ class Flattener:
         self._known: dict[int, list[tuple[Leaf, str]]] = {}
         self._last_values = last.values if last else {}
         self._last_leaves = last.leaves if last else {}
+
+    def copied(self, most_bytes: int) -> dict[str, Any] | None:
+        """Copies of all values so far, in fresh memory; None where there are more bytes than that."""
+        if sum(leaf.size_bytes for leaf in self.leaves.values()) > most_bytes:
+            return None
+        return {name: duplicate(self.values[name], leaf) for name, leaf in self.leaves.items()}
 
     def flatten(self, value: Any, path: str) -> Json:
         kind = type(value)

@@ -20,7 +20,7 @@ class Surroundings(NamedTuple):
     rank: int = 0
     world: int = 1
     local_rank: int = 0
-    local_world: int = 1
+    local_world: int = 0  # 0 where nobody has said
 
 
 def look() -> Surroundings:
@@ -34,7 +34,7 @@ def look() -> Surroundings:
         rank=int(env.get("RANK") or 0),
         world=int(env.get("WORLD_SIZE") or 1),
         local_rank=int(env.get("LOCAL_RANK") or 0),
-        local_world=int(env.get("LOCAL_WORLD_SIZE") or 1),
+        local_world=int(env.get("LOCAL_WORLD_SIZE") or 0),
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from stoker.checkpoint.manifest import FileEntry
 from stoker.checkpoint.snapshot import Snapshot, digest
 
 _CHUNK_BYTES = 16 << 20
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
 
 
 class Dropped(Exception):
@@ -48,14 +51,43 @@ def write_files(
         return entry, entry.size_bytes
 
     files = list(snapshot.files())
-    with ThreadPoolExecutor(threads, "stoker-checkpoint") as pool:
-        done = list(pool.map(lambda one: write(one[0], one[1]), files))
+    done = in_threads(lambda one: write(one[0], one[1]), files, threads)
     sync_folder(folder)
     return Written(
         {file: entry for (file, _, _), (entry, _) in zip(files, done, strict=True)},
         {name: file for file, _, names in files for name in names},
         sum(moved for _, moved in done),
     )
+
+
+def in_threads(work: Callable[[Item], Made], items: Sequence[Item], threads: int) -> list[Made]:
+    """What `work` makes of each, in their order. Raises what it raised first.
+
+    Not by an executor: those refuse to work once the script has come to its end, which is when the last save is made.
+    """
+    if threads == 1:
+        return [work(item) for item in items]
+    made: dict[int, Made] = {}
+    errors: list[BaseException] = []
+    waiting = iter(enumerate(items))  # handed out one by one, which is safe in threads
+
+    def help_out() -> None:
+        try:
+            for place, item in waiting:
+                made[place] = work(item)
+                if errors:
+                    return
+        except BaseException as error:
+            errors.append(error)
+
+    helpers = [threading.Thread(target=help_out, name="stoker-write", daemon=True) for _ in range(threads)]
+    for helper in helpers:
+        helper.start()
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[0]
+    return [made[place] for place in range(len(items))]
 
 
 def _linked(there: Path, here: Path) -> bool:
