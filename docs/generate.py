@@ -94,9 +94,9 @@ _ON_LOCAL = {
     "deadline": "`local`: ignored",
     "image": "`local`: refused",
     "dockerfile": "`local`: refused",
-    "dataset": "refused: datasets do not exist yet",
-    "path": "`local`: a path on this computer",
-    "mode": "`local`: the script reads the path itself",
+    "path": "a path is read where it is; a URL is fetched into the cache",
+    "mode": "for datasets and URLs; see [mount or download?](../concepts/mount-or-download.md)",
+    "shard": "`local`: one node, which takes all",
 }
 
 

@@ -131,6 +131,23 @@ class Whole:
         return {"type": "integer", "minimum": self.least}
 
 
+@dataclass(eq=False, repr=False)
+class Truth:
+    """Yes or no."""
+
+    expected: str = "`true` or `false`"
+
+    def read(self, value: Plain, path: str) -> bool:
+        if value in ("true", "false"):  # from `--set`
+            return bool(value == "true")
+        if not isinstance(value, bool):
+            raise wrong(path, value, self)
+        return value
+
+    def schema(self) -> dict[str, Any]:
+        return {"type": "boolean"}
+
+
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 
 

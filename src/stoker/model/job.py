@@ -12,7 +12,21 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model import fields as kinds
-from stoker.model.fields import Choice, Duration, Either, ListOf, MapOf, Maybe, Money, Plain, Record, Text, Whole, a
+from stoker.model.fields import (
+    Choice,
+    Duration,
+    Either,
+    ListOf,
+    MapOf,
+    Maybe,
+    Money,
+    Plain,
+    Record,
+    Text,
+    Truth,
+    Whole,
+    a,
+)
 from stoker.model.target import Target, TargetText
 
 
@@ -130,12 +144,20 @@ class DataInput:
     )
     path: str | None = a(Maybe(Text("a path or URL")), "a file or folder on this computer, or a URL", default=None)
     mode: DataMode = a(Choice(DataMode), "how the script reads it", default=DataMode.AUTO)
+    shard: bool = a(Truth(), "each node takes its part of the dataset instead of all of it", default=False)
+    sha256: str | None = a(
+        Maybe(Text("64 hexadecimal digits", r"[0-9a-f]{64}")), "what a URL must hold: anything else fails", default=None
+    )
 
     def __post_init__(self) -> None:
         kinds.check(self)
         if bool(self.dataset) == bool(self.path):
             found = "both `dataset` and `path`" if self.path else "neither `dataset` nor `path`"
             raise JobInvalid([Problem("dataset", found, "one of them")])
+        if self.sha256 and "://" not in (self.path or ""):
+            raise JobInvalid([Problem("sha256", f"`{self.sha256}`", "a URL as `path`: datasets have their own")])
+        if self.shard and not self.dataset:
+            raise JobInvalid([Problem("shard", "`true`", "a dataset: nothing else is taken apart")])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,29 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from stoker.model.job import Job
+from stoker.model.job import DataMode, Job
+
+
+@dataclass(frozen=True, slots=True)
+class DataOrder:
+    """One input of a run that has to be brought to its nodes: files of a dataset, or what is at a URL.
+
+    Pinned when the run was submitted, so that every attempt, and a rerun, reads the same.
+    """
+
+    label: str  # what it is to people: `hymenoptera@3`, or the URL
+    mode: DataMode = DataMode.AUTO
+    shard: bool = False  # each node takes its part
+    dataset: str = ""  # `name@<id>`: what resolves to this very version
+    store: str = ""  # the name of the store that has it
+    root: str = ""  # what a node puts before its keys: `layout.elsewhere` where the store is not the run's own
+    manifest: str = ""  # the key of the list of files
+    id: str = ""  # the manifest's hash
+    reads: tuple[str, ...] = ()  # prefixes of keys that a node has to read, the manifest's among them
+    files: int = 0
+    size_bytes: int = 0
+    url: str = ""
+    sha256: str = ""  # of what is at the URL; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +47,7 @@ class Orders:
     data: Mapping[str, str] = field(default_factory=dict)  # name to the path the script is given
     nodes: int = 1
     master_address: str = "127.0.0.1"
+    inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what the node has to bring there first
 
 
 class Wish(StrEnum):

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 class Phase(StrEnum):
     UNPACKING = "unpacking"
+    STAGING = "staging"  # the data
     PREPARING = "preparing"  # the environment
     RUNNING = "running"
     SAVING = "saving"  # the script has ended; outputs and logs are being shipped
@@ -45,6 +46,24 @@ class MetricSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFigures:
+    """How one input was read on one node.
+
+    `wait_s` is the time in which the script could not go on for want of it: all of `stage_s`, before it started, and,
+    of a mount, the moments in which it was seen reading from it and doing nothing else.
+    """
+
+    way: str  # link, download or mount
+    files: int = 0
+    size_bytes: int = 0
+    cached_bytes: int = 0  # of which were on the node already
+    read_bytes: int = 0  # that came from the store: so far, while it goes on
+    stage_s: float = 0.0
+    wait_s: float = 0.0
+    wait_share: float = 0.0  # of the time from the beginning of staging to the script's end
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """`at` and the other times are the node's clock: compare them with each other, not with the server's."""
 
@@ -64,3 +83,4 @@ class Report:
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
     output_files: int = 0
     output_bytes: int = 0
+    data: Mapping[str, DataFigures] = field(default_factory=dict)  # by input

@@ -8,8 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from stoker.model.job import Job
-from stoker.model.orders import Notice, Wish
-from stoker.model.report import MetricSummary, Outcome
+from stoker.model.orders import DataOrder, Notice, Wish
+from stoker.model.report import DataFigures, MetricSummary, Outcome
 from stoker.model.snapshot import Git
 
 
@@ -65,6 +65,7 @@ class Run:
     store: str = "folder"  # the name of the one that everything of it is kept in
     person: str = ""
     data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path
+    inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what is brought to the nodes
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`
     packages: Mapping[str, str] = field(default_factory=dict)  # of the submitting Python, for `diff`
     git: Git | None = None
@@ -79,6 +80,7 @@ class Run:
     ended_at: datetime | None = None
     exit_code: int | None = None
     metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    data_figures: Mapping[str, DataFigures] = field(default_factory=dict)  # how the newest attempt read it
     output_files: int = 0
     output_bytes: int = 0
     landed: str = ""  # where the outputs are, once they are there

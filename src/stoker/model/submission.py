@@ -20,6 +20,7 @@ class Submission:
     person: str = ""
     name: str = ""  # empty: `<job name>-<n>`
     data: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)  # name to the version of a dataset, such as `ants@<hash>`
     data_marks: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     git: Git | None = None

@@ -1,0 +1,157 @@
+"""Contents that runs have read, kept on the node under their hashes and shared by all of its runs.
+
+    objects/<aa>/<sha256>   verified contents: trusted by their marks, or hashed again
+    parts/<name>            contents on their way; whoever holds the lock of one writes it
+    pins/<aa>/<id>          which content something without a hash had: `<sha256> <size>`
+    runs/<key>/             what one node uses: its lock, its wants, its trees of hard links into `objects`
+
+Every process of the computer may use it at once, and may be killed at any moment. A content is there as a whole or not
+at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from stoker.agent.data import marks
+
+_PIECE_BYTES = 4 << 20
+_PIN = re.compile(r"([0-9a-f]{64}) (\d+)\n")
+
+
+class Cache:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.objects = root / "objects"
+        self.parts = root / "parts"
+        self.pins = root / "pins"
+        self.runs = root / "runs"
+        self.repaired: list[str] = []  # hashes of contents that were found damaged, and removed
+
+    def make(self) -> None:
+        for folder in (self.objects, self.parts, self.pins, self.runs):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def object(self, sha256: str) -> str:
+        return f"{self.objects}/{sha256[:2]}/{sha256}"
+
+    def has(self, sha256: str, size_bytes: int) -> bool:
+        """True: the content is there, and right. One that was changed by hand is found here, and removed."""
+        path = self.object(sha256)
+        try:
+            seen = os.stat(path)  # noqa: PTH116  # once for each file of a dataset
+        except FileNotFoundError:
+            return False
+        if marks.is_trusted(seen, sha256, size_bytes):
+            return True
+        if seen.st_size == size_bytes and hash_of(path) == sha256:
+            marks.set_mark(path, sha256, marks.NOT_YET)
+            self.settle([sha256], whole_disk=False)
+            return True
+        self.repaired.append(sha256)
+        with suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108  # as above
+        return False
+
+    @contextmanager
+    def fetching(self, name: str) -> Iterator[BinaryIO | None]:
+        """The part to write, with what an earlier process left in it; None: another process is at it.
+
+        It goes by its hash or, where that is unknown, by that of what pins it.
+
+        `commit` before leaving; otherwise what was written stays, for whoever goes on.
+        """
+        path = self.parts / name
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "r+b", buffering=0) as part:
+            try:
+                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Whoever held the lock before may have finished, or removed it: then this is no longer the part.
+                mine = os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116
+            except (BlockingIOError, FileNotFoundError):
+                mine = False
+            yield part if mine else None
+
+    def commit(self, name: str, sha256: str) -> None:
+        """The part becomes the content. Only by the holder of its lock, who has verified every byte."""
+        part = f"{self.parts}/{name}"
+        marks.set_mark(part, sha256, marks.NOT_YET)
+        place = self.object(sha256)
+        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
+        os.rename(part, place)  # noqa: PTH104  # as above
+
+    def drop_part(self, name: str) -> None:
+        """Only by the holder of its lock."""
+        with suppress(FileNotFoundError):
+            (self.parts / name).unlink()
+
+    def settle(self, hashes: list[str], *, whole_disk: bool = True) -> None:
+        """Returns when these contents are on the disk, and says so on each. What is not settled is hashed before it is
+        used again, so it may be left out."""
+        if whole_disk and hashes:
+            os.sync()
+        for sha256 in hashes:
+            with suppress(FileNotFoundError):
+                path = self.object(sha256)
+                if not whole_disk:
+                    _flush(path)
+                os.chmod(path, marks.ON_DISK)  # noqa: PTH101  # one for each file of a dataset
+
+    def use(self, sha256: str, path: str) -> None:
+        """Makes `path` that content, by a hard link where the file system has them. Raises FileNotFoundError where the
+        content is gone."""
+        source = self.object(sha256)
+        os.utime(source, ns=(time.time_ns(), marks.mark_ns(sha256)))  # the time of use, for eviction
+        link(source, path)
+
+    def pinned(self, id: str) -> tuple[str, int] | None:
+        """Hash and size of what was fetched for this id; None: nothing was."""
+        try:
+            found = _PIN.fullmatch((self.pins / id[:2] / id).read_text())
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+        return (found[1], int(found[2])) if found else None
+
+    def pin(self, id: str, sha256: str, size_bytes: int) -> None:
+        place = self.pins / id[:2] / id
+        place.parent.mkdir(mode=0o700, exist_ok=True)
+        part = place.with_name(f".{id}-{os.getpid()}-{os.urandom(4).hex()}")
+        part.write_text(f"{sha256} {size_bytes}\n")
+        part.replace(place)
+
+
+def link(source: str, path: str) -> None:
+    """A hard link, or a copy where there can be none: other file systems, or a file with 65,000 links."""
+    try:
+        os.link(source, path)  # one for each file of a dataset
+    except FileNotFoundError:
+        raise
+    except OSError:
+        import shutil  # here, because it is slow to import and seldom needed
+
+        shutil.copyfile(source, path)
+        os.chmod(path, marks.ON_DISK)  # noqa: PTH101  # as above
+
+
+def hash_of(path: str) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  # as above
+        while piece := file.read(_PIECE_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _flush(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,208 @@
+"""Fetches contents from a store into the cache: side by side, verified on the way, going on where others stopped."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from stoker.agent.data.cache import Cache
+from stoker.errors import Corrupt, Missing, StokerError, StoreFailed
+from stoker.stores.disk import disk_failed
+
+AT_ONCE = 8  # contents that are fetched side by side
+PIECES_AT_ONCE = 8  # pieces of large ones, all in all
+AHEAD = 3  # pieces of one content that are asked for before they are needed
+PIECE_BYTES = 4 << 20
+TRY_FOR_S = 60.0  # a store that does not answer
+_PAUSE_S = 0.25
+_LONGEST_PAUSE_S = 5.0
+_BUSY_S = 0.05  # between two looks at what another process fetches
+
+Get = Callable[[str, int, int], bytes]  # key, start, size
+Tell = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One content to fetch. Without a hash it is `name` that says which one it is, and the hash is found on the way."""
+
+    name: str  # the hash, or that of what pins it
+    size_bytes: int
+    key: str
+    path: str  # of a file that has it, for messages
+    sha256: str = ""
+
+
+@dataclass
+class Tally:
+    """How far it is. Read by other threads."""
+
+    size_bytes: int = 0  # to fetch in all
+    files: int = 0
+    done_bytes: int = 0  # that came from the store
+    done_files: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, size_bytes: int, files: int = 0) -> None:
+        with self.lock:
+            self.done_bytes += size_bytes
+            self.done_files += files
+
+
+class Download:
+    """`get` reads the store. `check` raises where all of it is to stop. Use it once."""
+
+    def __init__(self, cache: Cache, get: Get, check: Callable[[], None], tell: Tell, tally: Tally) -> None:
+        self._cache = cache
+        self._ask = get
+        self._check = check
+        self._tell = tell
+        self._tally = tally
+        self._told = False
+        self._failure: Exception | None = None
+        self._waiting: deque[Wanted] = deque()
+        self._lock = threading.Lock()
+        self.found: dict[str, str] = {}  # hashes by name, as they are done
+        self.fetched: list[str] = []  # hashes of what this process brought
+
+    def run(self, wanted: Iterable[Wanted]) -> None:
+        """Returns when the cache has all of it. Raises StoreFailed, or what `check` raises; parts stay then."""
+        self._waiting.extend(sorted(wanted, key=lambda one: -one.size_bytes))  # so that no large one comes last
+        with ThreadPoolExecutor(PIECES_AT_ONCE) as self._pieces:
+            threads = [
+                threading.Thread(target=self._work, daemon=True) for _ in range(min(AT_ONCE, len(self._waiting)))
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        if self._failure:
+            raise self._failure
+
+    def _work(self) -> None:
+        while not self._failure:
+            with self._lock:
+                if not self._waiting:
+                    return
+                one = self._waiting.popleft()
+            try:
+                self._check()
+                if not self._fetch(one):
+                    with self._lock:
+                        self._waiting.append(one)
+                    time.sleep(_BUSY_S)
+            except Exception as error:  # raised again by `run`, in the thread of whoever waits for it
+                self._failure = self._failure or error
+                return
+
+    def _fetch(self, one: Wanted) -> bool:
+        """False where another process is at it."""
+        known = (one.sha256, one.size_bytes) if one.sha256 else self._cache.pinned(one.name)
+        if known and known[1] == one.size_bytes and self._cache.has(*known):
+            self._done(one, known[0], 0)
+            return True
+        with self._cache.fetching(one.name) as part:
+            if part is None:
+                return False
+            try:
+                sha256 = self._fill(part, one) or self._fill(part, one)
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    self._cache.drop_part(one.name)  # room for whoever else needs it
+                raise disk_failed("fetch", one.path, error) from error
+            if not sha256:
+                self._cache.drop_part(one.name)
+                raise Corrupt(
+                    f"the store has damaged `{one.path}`: its bytes do not have the hash {one.sha256[:12]}",
+                    hint="see what else is damaged with `stoker data verify`",
+                )
+            self._cache.commit(one.name, sha256)
+        if not one.sha256:
+            self._cache.pin(one.name, sha256, one.size_bytes)
+        self.fetched.append(sha256)
+        self._done(one, sha256, 1)
+        return True
+
+    def _done(self, one: Wanted, sha256: str, files: int) -> None:
+        self.found[one.name] = sha256
+        self._tally.add(0, files)
+
+    def _fill(self, part: BinaryIO, one: Wanted) -> str:
+        """Writes what is missing; the hash, or an empty text where it is wrong: then the part is empty again."""
+        digest = hashlib.sha256()
+        at = 0
+        part.seek(0)
+        while at < one.size_bytes and (piece := part.read(min(PIECE_BYTES, one.size_bytes - at))):
+            digest.update(piece)
+            at += len(piece)
+        part.truncate(at)
+        for piece in self._rest(one, at):
+            digest.update(piece)
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[part.write(rest) :]
+            self._tally.add(len(piece))
+        if one.sha256 and digest.hexdigest() != one.sha256:
+            part.truncate(0)
+            return ""
+        return digest.hexdigest()
+
+    def _rest(self, one: Wanted, at: int) -> Iterable[bytes]:
+        """The pieces from `at` on, in their order; of a large content some are on their way before they are needed."""
+        if one.size_bytes - at <= PIECE_BYTES:
+            if at < one.size_bytes:
+                yield self._get(one, at, one.size_bytes - at)
+            return
+        coming: deque[Future[bytes]] = deque()
+        try:
+            while at < one.size_bytes or coming:
+                while at < one.size_bytes and len(coming) <= AHEAD:
+                    size = min(PIECE_BYTES, one.size_bytes - at)
+                    coming.append(self._pieces.submit(self._get, one, at, size))
+                    at += size
+                yield coming.popleft().result()
+        finally:
+            for piece in coming:
+                piece.cancel()
+
+    def _get(self, one: Wanted, at: int, size: int) -> bytes:
+        """All of it, however often it takes. A store that is out of reach, or refuses for want of a new token, is asked
+        again for a while."""
+        until, pause_s = time.monotonic() + TRY_FOR_S, _PAUSE_S
+        while True:
+            if self._failure:
+                raise StoreFailed("given up, since something else failed")
+            self._check()
+            try:
+                data = self._ask(one.key, at, size)
+                if len(data) == size:
+                    return data
+                raise Corrupt(f"`{one.path}` has {at + len(data)} bytes in the store, and should have {one.size_bytes}")
+            except (Missing, Corrupt) as error:
+                raise _lost(error, one) from error
+            except StoreFailed as error:
+                if time.monotonic() >= until:
+                    raise
+                self._tell_once(error)
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _tell_once(self, error: StokerError) -> None:
+        with self._lock:
+            told, self._told = self._told, True
+        if not told:
+            self._tell("data-waits", f"the data cannot be read now, trying again: {error.message}")
+
+
+def _lost(error: StoreFailed, one: Wanted) -> StoreFailed:
+    hint = "see what else is damaged with `stoker data verify`"
+    if isinstance(error, Missing):
+        return Missing(f"the store has lost `{one.path}`: {error.message}", hint=hint)
+    return Corrupt(error.message, hint=hint)
