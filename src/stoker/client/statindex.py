@@ -39,14 +39,16 @@ class StatIndex:
         if max(seen.st_mtime_ns, seen.st_ctime_ns) + tick_ns < read_at_ns:
             self._new[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, sha256]
 
-    def save(self) -> None:
-        """Atomic. A folder that cannot be written to only makes the next scan slower."""
+    def save(self, *, unfinished: bool = False) -> None:
+        """Atomic. A folder that cannot be written to only makes the next scan slower. With `unfinished`, files that
+        nobody has asked about yet are kept."""
         if not self._file or self._new == self._old:
             return
+        rows = {**self._old, **self._new} if unfinished else self._new
         part = self._file.with_name(f"{self._file.name}.part-{os.urandom(8).hex()}")
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(self._new, separators=(",", ":")), "utf-8")
+            part.write_text(json.dumps(rows, separators=(",", ":")), "utf-8")
             part.replace(self._file)
         except OSError:
             with suppress(OSError):

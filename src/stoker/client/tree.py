@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from stoker.client.digest import digest, unchanged
 from stoker.client.oversize import check_size
 from stoker.client.statindex import StatIndex
 from stoker.client.walk import STOKERIGNORE, unreadable, walk
@@ -19,8 +19,6 @@ from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores.blobstream import Item, blob_stream
 
 _TRIES = 3  # for a file that changes while it is read
-_PIECE_BYTES = 1 << 20
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # Windows has the one, not the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,34 +102,15 @@ def _read(root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]) -
     for _ in range(_TRIES):
         read_at_ns = now_ns()
         try:
-            sha256, before, after = _digest(f"{root}/{path}")
+            sha256, before, after = digest(f"{root}/{path}")
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unreadable(path, error) from error
-        if sha256 and _same(before, after):
+        if sha256 and unchanged(before, after):
             hashes.learn(path, after, sha256, read_at_ns)
             return sha256, after
     raise SnapshotRefused(
         f"`{path}` changed each of the {_TRIES} times it was read",
         hint=f"try again once nothing writes to it, or add it to {STOKERIGNORE}",
     )
-
-
-def _digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
-    """The hash, empty where the size is not the one the file had, with the facts from before and after reading."""
-    file = os.open(path, _READ)
-    try:
-        before = os.fstat(file)
-        digest = hashlib.sha256()
-        size = 0
-        while piece := os.read(file, min(before.st_size + 1, _PIECE_BYTES)):
-            digest.update(piece)
-            size += len(piece)
-        return digest.hexdigest() if size == before.st_size else "", before, os.fstat(file)
-    finally:
-        os.close(file)
-
-
-def _same(one: os.stat_result, other: os.stat_result) -> bool:
-    return (one.st_size, one.st_mtime_ns, one.st_ctime_ns) == (other.st_size, other.st_mtime_ns, other.st_ctime_ns)

@@ -1,0 +1,1 @@
+"""How programs bring data to a store, version it and get it back. Content never passes through the server."""

@@ -1,0 +1,121 @@
+"""The files of a folder as they would be in a dataset. Only folders are read: contents come later."""
+
+from __future__ import annotations
+
+import os
+import stat
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from stoker.errors import DatasetRefused
+
+_MOST_SHOWN = 3
+
+
+class Found(NamedTuple):
+    """A file: its path in the dataset, where its bytes are, and what the system says of it."""
+
+    path: str
+    place: str
+    seen: os.stat_result
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A folder still to be listed. `above` are the real folders it lies in, so that a link in a circle is noticed."""
+
+    path: str  # in the dataset, with `/` at its end unless it is the root
+    place: str
+    above: frozenset[tuple[int, int]]
+
+
+def look(root: Path, *, follow_links: bool = False) -> list[Found]:
+    """Every file below the root, which may itself be one. A link to something inside is what it points to; one that
+    leads outside is refused unless `follow_links`. Raises DatasetRefused with the first thing that cannot be taken."""
+    try:
+        top = os.path.realpath(root, strict=True)
+        seen = os.stat(top)  # noqa: PTH116  # the same call as for every file below
+        if stat.S_ISREG(seen.st_mode):
+            return [Found(_checked_name(root.name), top, seen)]
+    except OSError as error:
+        raise DatasetRefused(f"`{root}` cannot be read: {_reason(error)}") from error
+    found: list[Found] = []
+    todo = [_Open("", top, frozenset({(seen.st_dev, seen.st_ino)}))]
+    while todo:
+        folder = todo.pop()
+        try:
+            with os.scandir(folder.place) as entries:
+                for entry in entries:
+                    _add(entry, folder, found, todo, "" if follow_links else top)
+        except OSError as error:
+            raise _unreadable(folder.path or str(root), error) from error
+    if not found:
+        raise DatasetRefused(f"there are no files in `{root}`", hint="a dataset has at least one file")
+    return found
+
+
+def clashes(paths: Iterable[str]) -> list[str]:
+    """In words, the paths that would be one file on a system that does not tell capitals or ways of writing apart."""
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(folded(path), []).append(path)
+    clashing = [sorted(group) for group in groups.values() if len(group) > 1]
+    told = [f"{' and '.join(f'`{path}`' for path in group)} are one file" for group in clashing[:_MOST_SHOWN]]
+    more = [f"and {len(clashing) - _MOST_SHOWN} more such groups"] if len(clashing) > _MOST_SHOWN else []
+    return [f"on macOS and Windows {text}" for text in told] + more
+
+
+def folded(path: str) -> str:
+    """The same for paths that macOS or Windows take for the same."""
+    return path.lower() if path.isascii() else unicodedata.normalize("NFC", path).casefold()
+
+
+def _add(entry: os.DirEntry[str], folder: _Open, found: list[Found], todo: list[_Open], inside: str) -> None:
+    """`inside` is the folder that links may not lead out of; empty where they may."""
+    path = folder.path + entry.name
+    if not entry.name.isascii():
+        _checked_name(path)
+    place = entry.path
+    try:
+        if entry.is_symlink():
+            place = os.path.realpath(place, strict=True)
+            if inside and place != inside and not place.startswith(f"{inside.rstrip('/')}/"):
+                raise DatasetRefused(
+                    f"the link `{path}` leads out of the folder, to {place}",
+                    hint="`--follow-links` takes what such links point to",
+                )
+        seen = entry.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if stat.S_ISREG(seen.st_mode):
+        found.append(Found(path, place, seen))
+    elif stat.S_ISDIR(seen.st_mode):
+        mark = (seen.st_dev, seen.st_ino)
+        if mark in folder.above:
+            raise DatasetRefused(f"the link `{path}` leads back to a folder it is in", hint=f"remove it: `rm '{path}'`")
+        todo.append(_Open(f"{path}/", place, folder.above | {mark}))
+    else:
+        raise DatasetRefused(f"`{path}` is neither a file nor a folder", hint="a dataset holds files only")
+
+
+def _checked_name(path: str) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise DatasetRefused(
+            f"the name `{shown}` is not valid UTF-8, so it would not mean the same on another computer",
+            hint="rename it",
+        ) from None
+    return path
+
+
+def _unreadable(path: str, error: OSError) -> DatasetRefused:
+    return DatasetRefused(f"`{path}` cannot be read: {_reason(error)}", hint="make it readable, or leave it out")
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

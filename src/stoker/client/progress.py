@@ -1,0 +1,85 @@
+"""How far a transfer is: counted by whoever carries the bytes, read by whoever shows it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_WINDOW_S = 8.0  # over which the rate is taken: long enough to be calm, short enough to notice a stall
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A transfer at one moment. `left_s` is None while nobody can tell."""
+
+    what: str
+    files: int
+    all_files: int
+    size_bytes: int
+    all_bytes: int
+    bytes_per_s: float
+    seconds: float
+    left_s: float | None
+
+
+class Progress:
+    """May be told of work from several threads. Totals may grow while the work goes on."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._start = clock()
+        self._what = ""
+        self._files = self._all_files = self._bytes = self._all_bytes = 0
+        self._recent: deque[tuple[float, int]] = deque()  # moments, and the bytes that had been moved by then
+        self._moved = 0
+
+    def begin(self, what: str, files: int, size_bytes: int) -> None:
+        """A new part of the work, in a word such as `sending`, with what it will take."""
+        with self._lock:
+            self._what, self._all_files, self._all_bytes = what, files, size_bytes
+            self._files = self._bytes = self._moved = 0
+            self._start = self._clock()
+            self._recent.clear()
+
+    def expect(self, files: int, size_bytes: int) -> None:
+        """More of the same than was known."""
+        with self._lock:
+            self._all_files += files
+            self._all_bytes += size_bytes
+
+    def moved(self, size_bytes: int, files: int) -> None:
+        """Bytes and files that were carried since the last call. Bytes that have to be carried once more are told as a
+        negative number."""
+        now = self._clock()
+        with self._lock:
+            self._bytes += size_bytes
+            self._moved += size_bytes
+            self._files += files
+            if not self._recent or now - self._recent[-1][0] > _WINDOW_S / 80:
+                self._recent.append((now, self._moved))
+            while len(self._recent) > 2 and now - self._recent[0][0] > _WINDOW_S:
+                self._recent.popleft()
+
+    def skipped(self, size_bytes: int, files: int) -> None:
+        """What was there already: done, but no measure of how fast the rest will be."""
+        with self._lock:
+            self._bytes += size_bytes
+            self._files += files
+
+    def standing(self) -> Standing:
+        with self._lock:
+            now = self._clock()
+            rate = self._rate(now)
+            left = (self._all_bytes - self._bytes) / rate if rate > 0 and self._all_bytes >= self._bytes else None
+            return Standing(
+                self._what, self._files, self._all_files, self._bytes, self._all_bytes, rate, now - self._start, left
+            )
+
+    def _rate(self, now: float) -> float:
+        since, before = self._recent[0] if self._recent and now - self._recent[0][0] >= 0.5 else (self._start, 0)
+        span = now - since
+        return max(0.0, (self._moved - before) / span) if span > 0 else 0.0
