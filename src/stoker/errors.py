@@ -200,6 +200,32 @@ class ProviderFailed(StokerError):
     http_status = 502
 
 
+class NotSetUp(ProviderFailed):
+    """A provider lacks what an administrator or its user gives it once."""
+
+    code = "not-set-up"
+    http_status = 409
+
+
+class NoCapacity(ProviderFailed):
+    """The provider has none of this size in this place now: another place, size or time may do."""
+
+    code = "no-capacity"
+
+
+class QuotaReached(ProviderFailed):
+    """The account may not have as much: asking again does not help until something is released or the limit raised."""
+
+    code = "quota-reached"
+
+
+class NotAllowed(ProviderFailed):
+    """The login lacks a right, and the message names the role."""
+
+    code = "not-allowed"
+    http_status = 403
+
+
 class RunFailed(StokerError):
     """Raised by `Run.wait(check=True)` when the run did not succeed."""
 

@@ -29,6 +29,12 @@ class Need:
 
     nodes: int = 1
     spot: bool = False
+    cpus: int = 0
+    memory_gb: float = 0.0
+    gpus: int = 0
+    gpu: str = ""  # a model, such as A100; empty: any
+    size: str = ""  # the provider's own name for one; the four above then do not matter
+    region: str = ""  # empty: wherever the provider is set up for
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +46,7 @@ class Offer:
     place: str
     usd_per_hour: Decimal
     slots: int | None = None  # how many nodes of it may be up at once; None: unknown
+    spot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class NodeRequest:
     orders: str  # the store key the agent reads
     store: str  # the store's URL
     offer: Offer | None = None
+    max_price: Decimal | None = None  # of an hour, where the offer is spot; None: whatever it costs
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     access: str = field(default="", repr=False)  # an `Access` as text; empty: the store is a folder both can reach
     seal: str = field(default="", repr=False)  # opens what the access is renewed with
@@ -77,3 +85,5 @@ class NodeSight:
     key: str
     state: NodeState
     reason: str = ""
+    trouble: str = ""  # the code of the error that ended it, such as `no-capacity`; empty: none that is known
+    still: bool = False  # gone for certain: nothing of it can run, though something may be left to release

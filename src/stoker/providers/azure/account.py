@@ -1,0 +1,55 @@
+"""Which Azure to use and how: the part of a workspace that this provider reads from its file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from stoker.errors import NotSetUp
+
+PUBLIC_ARM = "https://management.azure.com"
+PUBLIC_LOGIN = "https://login.microsoftonline.com"
+PUBLIC_PRICES = "https://prices.azure.com/api/retail/prices"
+IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # has the GPU drivers and a container runtime; Python 3 as any Ubuntu
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Written by an administrator, read by everybody. It holds no secret: `secret_file` names a 0600 file that does."""
+
+    subscription: str
+    workspace: str = "default"
+    regions: tuple[str, ...] = ("eastus",)
+    image: str = IMAGE  # publisher:offer:sku:version, or a resource id
+    disk_gb: int = 128
+    identity: str = ""  # resource id of the identity nodes get: it may delete the group of its node
+    subnet: str = ""  # resource id; empty: each node has its own network
+    ssh_key: str = ""  # a public key; empty: nobody logs in by ssh
+    open_ssh: bool = False  # a public address, and port 22 open on it
+    eviction: str = "Delete"  # or Deallocate: the disk stays, and costs
+    tenant: str = ""
+    client: str = ""
+    secret_file: str = ""  # empty: whoever is logged in on this computer
+    arm: str = PUBLIC_ARM
+    login: str = PUBLIC_LOGIN
+    prices: str = PUBLIC_PRICES
+    ca_file: str = ""  # of an Azure that is not public, as the twin's is not
+    sizes: tuple[str, ...] = field(default=())  # only these; empty: any
+
+
+def read_account(path: Path) -> Account:
+    """Raises NotSetUp, with what to do, where there is none or it cannot be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise NotSetUp(
+            "Azure is not set up on this computer", hint="stoker workspace use FILE, or stoker admin setup azure"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise NotSetUp(f"{path} cannot be read: {error}", hint="stoker workspace use FILE") from None
+    known = {one.name for one in fields(Account)}
+    if not isinstance(found, dict) or not found.get("subscription") or not found.keys() <= known:
+        raise NotSetUp(f"{path} does not describe an Azure account", hint="stoker workspace use FILE")
+    lists = {name: tuple(found[name]) for name in ("regions", "sizes") if name in found}
+    return Account(**{**found, **lists})

@@ -1,0 +1,168 @@
+"""The few questions and orders this provider has for Azure, through the official SDKs, in our words and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stoker.errors import NotSetUp, ProviderFailed
+from stoker.providers.azure import naming
+from stoker.providers.azure.account import PUBLIC_LOGIN, Account
+from stoker.providers.azure.refusals import is_missing, translated
+
+DEPLOYMENT = "stoker"  # each group has one
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    name: str
+    region: str
+    tags: Mapping[str, str]
+    deleting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vm:
+    group: str  # in lower case: Azure changes it in some answers
+    power: str  # running, starting, deallocated, …; empty: not known yet
+    size: str
+    region: str
+    spot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deployed:
+    """How far the making of a node has come."""
+
+    running: bool
+    failure: ProviderFailed | None = None
+
+
+class Cloud:
+    """Clients are made at the first use: importing the SDKs takes a second, and most servers never need them."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def groups(self) -> list[Group]:
+        """Those of this workspace."""
+        mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{self._account.workspace}'"
+        with _speaking("looking at Azure"):
+            return [
+                Group(
+                    name=one.name,
+                    region=one.location,
+                    tags=one.tags or {},
+                    deleting=str(one.properties.provisioning_state).lower() == "deleting",
+                )
+                for one in self._resources.resource_groups.list(filter=mine)
+            ]
+
+    def vms(self) -> list[Vm]:
+        """Every machine of ours in the subscription, with its power state."""
+        with _speaking("looking at Azure's machines"):
+            found = list(self._compute.virtual_machines.list_all(status_only="false", expand="instanceView"))
+        return [_vm(one) for one in found if naming.key_of(one.tags, self._account.workspace)]
+
+    def make_group(self, name: str, region: str, tags: Mapping[str, str]) -> None:
+        with _speaking(f"making the group {name}"):
+            self._resources.resource_groups.create_or_update(name, {"location": region, "tags": dict(tags)})
+
+    def deploy(self, group: str, properties: Mapping[str, Any], custom_data: str) -> None:
+        """Returns when Azure has taken it on."""
+        given = {"customData": {"value": custom_data}}
+        body = {"properties": {**properties, "parameters": given}}
+        with _speaking(f"starting a machine in {group}"):
+            self._resources.deployments.begin_create_or_update(group, DEPLOYMENT, body, polling=False)
+
+    def deployed(self, group: str) -> Deployed | None:
+        """None where nothing has been asked for there."""
+        try:
+            found = self._resources.deployments.get(group, DEPLOYMENT)
+        except Exception as error:
+            if is_missing(error):
+                return None
+            raise translated(error, f"looking at {group}") from error
+        state = str(found.properties.provisioning_state)
+        if state == "Failed":
+            return Deployed(running=False, failure=translated(_Failure(found.properties.error), f"starting {group}"))
+        return Deployed(running=state not in ("Succeeded", "Canceled"))
+
+    def delete_group(self, name: str) -> None:
+        """Returns when Azure has taken it on. Missing is fine, and so is one that is being deleted."""
+        try:
+            self._resources.resource_groups.begin_delete(name, polling=False)
+        except Exception as error:
+            if not is_missing(error):
+                raise translated(error, f"deleting the group {name}") from error
+
+    def skus(self, region: str) -> list[Mapping[str, Any]]:
+        with _speaking(f"listing the sizes of {region}"):
+            found = self._compute.resource_skus.list(filter=f"location eq '{region}'")
+            return [one.as_dict() for one in found]
+
+    @cached_property
+    def _resources(self) -> Any:
+        from azure.mgmt.resource.resources import ResourceManagementClient
+
+        return self._client(ResourceManagementClient)
+
+    @cached_property
+    def _compute(self) -> Any:
+        from azure.mgmt.compute import ComputeManagementClient
+
+        return self._client(ComputeManagementClient)
+
+    def _client(self, make: Callable[..., Any]) -> Any:
+        given = {"base_url": self._account.arm, "credential_scopes": [f"{self._account.arm.rstrip('/')}/.default"]}
+        verify = {"connection_verify": self._account.ca_file} if self._account.ca_file else {}
+        return make(self._credential, self._account.subscription, **given, **verify)
+
+    @cached_property
+    def _credential(self) -> Any:
+        try:
+            from azure.identity import ClientSecretCredential, DefaultAzureCredential
+        except ImportError:
+            raise NotSetUp("the Azure SDKs are not installed", hint="pip install 'stoker[azure]'") from None
+        account = self._account
+        verify = {"connection_verify": account.ca_file} if account.ca_file else {}
+        if not account.secret_file:
+            return DefaultAzureCredential(authority=account.login, **verify)
+        secret = Path(account.secret_file).read_text(encoding="utf-8").strip()
+        # An Azure of one's own is not among those that the public one vouches for.
+        own = {"authority": account.login, "disable_instance_discovery": account.login != PUBLIC_LOGIN}
+        return ClientSecretCredential(account.tenant, account.client, secret, **own, **verify)
+
+
+class _Failure(Exception):
+    """What a deployment says of its failure, in the shape of an error that an SDK raises."""
+
+    def __init__(self, error: Any) -> None:
+        super().__init__(str(getattr(error, "message", "") or "it failed"))
+        self.error = error
+
+
+@contextmanager
+def _speaking(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except (ProviderFailed, ImportError):
+        raise
+    except Exception as error:
+        raise translated(error, doing) from error
+
+
+def _vm(found: Any) -> Vm:
+    statuses = (found.instance_view.statuses or ()) if found.instance_view else ()
+    power = next((one.code.split("/", 1)[1] for one in statuses if str(one.code).startswith("PowerState/")), "")
+    return Vm(
+        group=found.id.split("/")[4].lower(),
+        power=power.lower(),
+        size=str(found.hardware_profile.vm_size),
+        region=found.location,
+        spot=str(found.priority or "").lower() == "spot",
+    )

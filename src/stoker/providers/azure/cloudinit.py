@@ -1,0 +1,98 @@
+"""What a fresh machine is told: fetch the agent, and run it now and at every boot. Pure text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+CONFIG = "/etc/stoker/node.json"  # 0600: it holds the run's secrets and its token for the store
+BOOT = "/usr/local/lib/stoker/boot.py"
+UNIT = "stoker-agent.service"
+_MOST_BYTES = 60_000  # Azure takes 65,535
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """`agent_url` is where the packed agent is, with a token in it; `agent_sha256` is what it must be."""
+
+    agent_url: str
+    agent_sha256: str
+    store: str
+    orders: str
+    variables: dict[str, str]
+    release: dict[str, str]  # how the node removes itself: the resource to delete, and the service that does it
+
+
+# Runs on whatever Python 3 the image has. Nothing is left of a download that broke off; each try waits longer.
+_BOOT_SCRIPT = '''\
+"""Fetches Stoker's agent and becomes it. Started by systemd at every boot."""
+import hashlib, json, os, sys, time, urllib.request
+
+with open("/etc/stoker/node.json") as file:
+    node = json.load(file)
+place = "/var/lib/stoker/agent-%s.pyz" % node["agent_sha256"][:16]
+os.makedirs("/var/lib/stoker", mode=0o700, exist_ok=True)
+wait = 0.2
+while not os.path.exists(place):
+    try:
+        with urllib.request.urlopen(node["agent_url"], timeout=60) as answer:
+            data = answer.read()
+        if hashlib.sha256(data).hexdigest() != node["agent_sha256"]:
+            raise OSError("the agent came damaged")
+        with open(place + ".part", "wb") as file:
+            file.write(data)
+        os.replace(place + ".part", place)
+    except OSError as error:
+        print("could not fetch the agent: %s" % error, file=sys.stderr, flush=True)
+        time.sleep(wait)
+        wait = min(wait * 2, 30)
+arguments = ["run", "--store", node["store"], "--orders", node["orders"], "--folder", "/var/lib/stoker/node"]
+arguments += ["--environments", "/var/lib/stoker/environments"]
+for name, value in node["release"].items():
+    arguments += ["--" + name, value]
+os.execve(sys.executable, [sys.executable, "-I", "-S", place] + arguments, {**os.environ, **node["variables"]})
+'''
+
+_UNIT_TEXT = f"""\
+[Unit]
+Description=Stoker's agent
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart=/usr/bin/env python3 {BOOT}
+Restart=on-failure
+RestartSec=1
+KillMode=mixed
+TimeoutStopSec=60
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def custom_data(boot: Boot) -> str:
+    """The cloud-init document. JSON is YAML, so nothing in it can be misread. Raises ValueError if it is too long."""
+    config: dict[str, Any] = {
+        "agent_url": boot.agent_url,
+        "agent_sha256": boot.agent_sha256,
+        "store": boot.store,
+        "orders": boot.orders,
+        "variables": boot.variables,
+        "release": boot.release,
+    }
+    files = [
+        _file(CONFIG, json.dumps(config), "0600"),
+        _file(BOOT, _BOOT_SCRIPT, "0644"),
+        _file(f"/etc/systemd/system/{UNIT}", _UNIT_TEXT, "0644"),
+    ]
+    commands = [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", UNIT]]
+    text = "#cloud-config\n" + json.dumps({"write_files": files, "runcmd": commands}, indent=1) + "\n"
+    if len(text.encode()) > _MOST_BYTES:
+        raise ValueError(f"{len(text.encode()):,} bytes are more than a machine can be told at its start")
+    return text
+
+
+def _file(path: str, content: str, mode: str) -> dict[str, str]:
+    return {"path": path, "permissions": mode, "owner": "root:root", "content": content}
