@@ -1,0 +1,77 @@
+"""Notices that the cloud gives the machine itself, at the address where machines ask about themselves."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import urllib.request
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from stoker.model.orders import Notice
+
+EVERY_S = 1.0
+FIRST_S = 150.0  # the first request switches the service on, and its answer may take two minutes
+TIMEOUT_S = 5.0
+SHORTEST = timedelta(seconds=30)  # of a Preempt that does not say when
+
+# These take the machine, or what runs on it, away. A Freeze ends by itself, and is no reason to stop.
+ENDING = ("Preempt", "Terminate", "Reboot", "Redeploy")
+
+
+class ScheduledEvents:
+    """A thread that asks every second. An answer that does not come, or makes no sense, changes nothing."""
+
+    def __init__(self, url: str, tell: Callable[[Notice | None], None], say: Callable[[str, str], None]) -> None:
+        self._url = url
+        self._tell = tell
+        self._say = say
+        self._done = threading.Event()
+        self._frozen: set[str] = set()
+        self._known: dict[str, Notice] = {}  # by event id: the same event is one notice however often it is heard of
+        self._thread = threading.Thread(target=self._run, name="scheduled events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._done.set()
+
+    def _run(self) -> None:
+        timeout_s = FIRST_S
+        while not self._done.is_set():
+            with suppress(OSError, ValueError, TypeError, KeyError, http.client.HTTPException):
+                self._heed(self._ask(timeout_s))
+                timeout_s = TIMEOUT_S
+            self._done.wait(EVERY_S)
+
+    def _ask(self, timeout_s: float) -> list[dict[str, Any]]:
+        request = urllib.request.Request(self._url, headers={"Metadata": "true"})
+        # No proxy: the address is the machine's own.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=timeout_s) as answer:
+            return list(json.load(answer)["Events"])
+
+    def _heed(self, events: list[dict[str, Any]]) -> None:
+        now = datetime.now(UTC)
+        for event in events:
+            if event["EventType"] == "Freeze" and event["EventId"] not in self._frozen:
+                self._frozen.add(event["EventId"])
+                self._say("freeze", f"the machine will stand still for {event.get('DurationInSeconds', 'some')} s")
+        ending = [event for event in events if event["EventType"] in ENDING]
+        self._known = {
+            event["EventId"]: self._known.get(event["EventId"]) or Notice(now, deadline(event, now)) for event in ending
+        }
+        self._tell(min(self._known.values(), key=lambda one: one.deadline, default=None))
+
+
+def deadline(event: dict[str, Any], now: datetime) -> datetime:
+    """When it may happen. An event that has begun has no time in it: it happens now."""
+    text = event.get("NotBefore") or ""
+    if text:
+        return max(parsedate_to_datetime(text).astimezone(UTC), now)
+    return now if event.get("EventStatus") == "Started" else now + SHORTEST
