@@ -226,7 +226,19 @@ class NotAllowed(ProviderFailed):
     http_status = 403
 
 
+class TwinFailed(StokerError):
+    """The simulated cloud could not make, find or reach one of its machines."""
+
+    code = "twin-failed"
+
+
 class RunFailed(StokerError):
     """Raised by `Run.wait(check=True)` when the run did not succeed."""
 
     code = "run-failed"
+
+
+class TwinUnusable(StokerError):
+    """The twin cannot start, is not there, or did not do what it was told."""
+
+    code = "twin-unusable"

@@ -31,6 +31,9 @@ class MachineSpec:
 class Machines(Protocol):
     """Machines by name. Each method returns when it is done, and an unknown name is a `KeyError` but for `destroy`."""
 
+    def names(self) -> list[str]:
+        """Every machine there is, on or off; also those that a killed twin has left."""
+
     def create(self, spec: MachineSpec) -> None:
         """Makes the disk and powers on; cloud-init goes on by itself. For a machine that exists: powers it on."""
 

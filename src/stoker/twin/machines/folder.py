@@ -1,0 +1,70 @@
+"""One machine on the host's disk: what it is, its disk, and how to find it again after the twin was killed."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from stoker.twin.machines import MachineSpec
+
+
+class MachineFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.order = path / "order.json"
+        self.plan = path / "plan.json"
+        self.power = path / "power.json"
+        self.events = path / "events.json"
+        self.console = path / "console.log"
+        self.disk = path / "disk"
+        self.root = path / "disk" / "root"
+
+    @classmethod
+    def of(cls, yard: Path, name: str) -> MachineFolder:
+        return cls(yard / quote(name, safe=""))
+
+    @property
+    def name(self) -> str:
+        return unquote(self.path.name)
+
+    def save_spec(self, spec: MachineSpec) -> None:
+        """Last of all that a disk is made of: a folder without it is half a machine, and is removed."""
+        data = {
+            "custom_data": base64.b64encode(spec.custom_data).decode(),
+            "address": spec.address,
+            "facts": dict(spec.facts),
+            "network": spec.network,
+        }
+        write(self.path / "spec.json", data)
+
+    def spec(self) -> MachineSpec | None:
+        data = read(self.path / "spec.json")
+        if not data:
+            return None
+        custom = base64.b64decode(data["custom_data"])
+        return MachineSpec(self.name, custom, data["address"], data["facts"], data["network"])
+
+    def remove(self) -> None:
+        """First what makes it a machine, so that a removal that is cut off is finished by the next twin."""
+        (self.path / "spec.json").unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def write(path: Path, data: Mapping[str, Any]) -> None:
+    part = path.with_suffix(".part")
+    part.touch(mode=0o600)  # custom data may hold secrets
+    part.write_text(json.dumps(data), encoding="utf-8")
+    part.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    return found

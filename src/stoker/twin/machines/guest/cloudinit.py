@@ -1,0 +1,134 @@
+"""Carries out a machine's cloud-init plan: what is for every boot each time, what is for the instance once.
+
+As in the real one, "once" is noted before the work begins: a machine that loses power in the middle of `runcmd` does
+not run it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stoker.twin.machines.guest.places import Places
+from stoker.twin.machines.guest.spawning import spawn
+
+Plan = Mapping[str, Any]
+LOG = "/var/log/cloud-init-output.log"
+RESULT = "/run/cloud-init/result.json"
+_INSTANCE = "/var/lib/cloud/instance"
+
+
+class CloudInit:
+    def __init__(self, places: Places, plan: Plan, environment: Mapping[str, str]) -> None:
+        self._places = places
+        self._plan = plan
+        self._environment = environment
+        self._errors: list[str] = list(plan.get("problems", []))
+
+    def early(self) -> None:
+        """Before any service starts."""
+        self._run_script("bootcmd", self._plan.get("bootcmd", ""))
+        if self._first("write_files"):
+            for file in self._plan.get("files", []):
+                self._attempt(f"write_files {file['path']}", self._write, file)
+        if self._first("users"):
+            for user in self._plan.get("users", []):
+                self._attempt(f"users {user['name']}", self._make_user, user)
+
+    def final(self) -> None:
+        """Beside the services that were enabled at an earlier boot."""
+        for script in sorted(self._places.path("/var/lib/cloud/scripts/per-boot").glob("*")):
+            self._run(script.name, [str(script)])
+        if self._first("scripts_user"):
+            for name, script in self._plan.get("scripts", {}).items():
+                self._run_script(name, script)
+        self._finish()
+
+    def _first(self, step: str) -> bool:
+        mark = self._places.path(f"{_INSTANCE}/sem/config_{step}")
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            mark.touch(exist_ok=False)
+            return True
+        return False
+
+    def _attempt(self, step: str, action: Any, argument: Any) -> None:
+        """One bad entry does not keep the others from being done."""
+        try:
+            action(argument)
+        except (OSError, KeyError, ValueError) as error:
+            self._errors.append(f"{step}: {error}")
+
+    def _write(self, file: Mapping[str, Any]) -> None:
+        path = self._places.path(file["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab" if file["append"] else "wb") as out:
+            out.write(base64.b64decode(file["content"]))
+        path.chmod(int(file["mode"], 8))
+        if file["owner"] and not self._places.root:
+            user, _, group = file["owner"].partition(":")
+            shutil.chown(path, user, group or user)
+
+    def _make_user(self, user: Mapping[str, Any]) -> None:
+        """A machine without walls has no users of its own: there the keys alone are kept."""
+        home = "/root" if user["name"] == "root" else f"/home/{user['name']}"
+        if not self._places.root and user["name"] != "root":
+            words = ["useradd", "-m", "-d", home, "-s", user["shell"], "-p", "*", user["name"]]
+            self._run("useradd", words)
+            if user["sudo"]:
+                self._write({**_SUDOER, "path": f"/etc/sudoers.d/90-{user['name']}", "content": _sudo(user["name"])})
+        keys = "".join(f"{key}\n" for key in user["keys"])
+        owner = f"{user['name']}:{user['name']}"
+        content = base64.b64encode(keys.encode()).decode()
+        file = {
+            "path": f"{home}/.ssh/authorized_keys",
+            "content": content,
+            "mode": "0600",
+            "owner": owner,
+            "append": True,
+        }
+        self._write(file)
+        folder = self._places.path(f"{home}/.ssh")
+        folder.chmod(0o700)
+        if not self._places.root:
+            shutil.chown(folder, *owner.split(":"))
+
+    def _run_script(self, name: str, text: str) -> None:
+        if not text:
+            return
+        path = self._places.path(f"{_INSTANCE}/scripts/{name}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o700)
+        self._run(name, [str(path)])
+
+    def _run(self, name: str, words: list[str]) -> None:
+        log = self._places.path(LOG)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
+        pid = spawn(words, self._environment, output, folder=self._places("/"))
+        os.close(output)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        if code != 0:
+            self._errors.append(f"{name}: exit code {code}")
+
+    def _finish(self) -> None:
+        result = self._places.path(RESULT)
+        result.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(f"{result}.part")
+        part.write_text(json.dumps({"v1": {"datasource": "DataSourceAzure", "errors": self._errors}}), encoding="utf-8")
+        part.replace(result)
+        self._places.path(f"{_INSTANCE}/boot-finished").touch()
+
+
+_SUDOER = {"mode": "0440", "owner": "", "append": False}
+
+
+def _sudo(user: str) -> str:
+    return base64.b64encode(f"{user} ALL=(ALL) NOPASSWD:ALL\n".encode()).decode()

@@ -1,0 +1,42 @@
+"""Where things are in a machine. In one without walls, its root is a folder of the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+UNIT_FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+)
+START_AT_BOOT = "/etc/systemd/system"
+SOCKET_FOLDER = "/run/twin"
+SOCKET = "init.sock"
+
+
+class Places:
+    def __init__(self, root: str = "") -> None:
+        self.root = root.rstrip("/")
+
+    def __call__(self, path: str) -> str:
+        """The path as this process reaches it; one that is below the root already is left as it is."""
+        inside = self.root and (path == self.root or path.startswith(f"{self.root}/"))
+        return path if inside else f"{self.root}{path}"
+
+    def path(self, path: str) -> Path:
+        return Path(self(path))
+
+    def unit_file(self, name: str) -> Path:
+        for folder in UNIT_FOLDERS:
+            found = self.path(folder) / name
+            if found.is_file():
+                return found
+        raise FileNotFoundError(name)
+
+    def enabled(self) -> list[str]:
+        """Units that some target wants, as links in `*.wants` say."""
+        return sorted({link.name for link in self.path(START_AT_BOOT).glob("*.wants/*.service")})
+
+    def journal(self, unit: str) -> Path:
+        return self.path("/var/log/journal") / f"{unit}.log"

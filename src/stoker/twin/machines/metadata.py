@@ -1,0 +1,143 @@
+"""What the instance metadata service answers: the machine's facts, its scheduled events, a token of its identity."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+INSTANCE_VERSIONS = (
+    "2017-04-02", "2017-08-01", "2017-12-01", "2018-02-01", "2018-04-02", "2018-10-01", "2019-02-01", "2019-03-11",
+    "2019-04-30", "2019-06-01", "2019-06-04", "2019-08-01", "2019-08-15", "2019-11-01", "2020-06-01", "2020-07-15",
+    "2020-09-01", "2020-10-01", "2020-12-01", "2021-01-01", "2021-02-01", "2021-03-01", "2021-05-01", "2021-10-01",
+    "2021-11-01", "2021-11-15", "2021-12-13", "2023-07-01", "2023-11-15",
+)  # fmt: skip
+EVENT_VERSIONS = ("2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01")
+TOKEN_VERSIONS = ("2018-02-01", "2019-08-01")
+NO_EVENTS: Mapping[str, Any] = {"DocumentIncarnation": 1, "Events": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    verb: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    body: bytes
+    kind: str = "application/json; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The machine that is asked about. `wake_events` returns when the first answer about events may be given."""
+
+    instance: Mapping[str, Any]
+    events: Callable[[], Mapping[str, Any]]
+    acknowledge: Callable[[Sequence[str]], None]
+    token: Callable[[str], Mapping[str, Any]]
+    wake_events: Callable[[], None]
+
+
+def instance_document(facts: Mapping[str, Any], address: str) -> dict[str, Any]:
+    octets = [int(part) for part in address.split(".")]
+    interface = {
+        "ipv4": {
+            "ipAddress": [{"privateIpAddress": address, "publicIpAddress": ""}],
+            "subnet": [{"address": f"{octets[0]}.{octets[1]}.{octets[2]}.0", "prefix": "24"}],
+        },
+        "ipv6": {"ipAddress": []},
+        "macAddress": "000D3A" + "".join(f"{octet:02X}" for octet in octets[1:]),
+    }
+    return {"compute": dict(facts), "network": {"interface": [interface]}}
+
+
+def answer(question: Question, subject: Subject) -> Reply:
+    parts = urlsplit(question.target)
+    query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    headers = {name.lower(): value for name, value in question.headers.items()}
+    if headers.get("metadata", "").lower() != "true":
+        return _refuse(400, "Bad request. Required metadata header not specified")
+    if "x-forwarded-for" in headers:
+        return _refuse(400, "Bad request. Forwarded requests are not answered")
+    path = parts.path.rstrip("/").lower()
+    if path == "/metadata/versions":
+        return _json({"apiVersions": list(INSTANCE_VERSIONS)})
+    if path == "/metadata/instance" or path.startswith("/metadata/instance/"):
+        return _versioned(query, INSTANCE_VERSIONS) or _instance(question.verb, parts.path, query, subject)
+    if path == "/metadata/scheduledevents":
+        return _versioned(query, EVENT_VERSIONS) or _events(question, subject)
+    if path == "/metadata/identity/oauth2/token":
+        return _versioned(query, TOKEN_VERSIONS) or _token(query, subject)
+    return _refuse(404, "Not found")
+
+
+def _versioned(query: Mapping[str, str], known: Sequence[str]) -> Reply | None:
+    if query.get("api-version") in known:
+        return None
+    what = "was not specified in the request" if "api-version" not in query else "is invalid or not supported"
+    newest = list(reversed(known[-3:]))
+    return _json({"error": f"Bad request. api-version {what}", "newest-versions": newest}, 400)
+
+
+def _instance(verb: str, path: str, query: Mapping[str, str], subject: Subject) -> Reply:
+    if verb != "GET":
+        return _refuse(405, "Method not allowed")
+    found: Any = subject.instance
+    for name in path.strip("/").split("/")[2:]:
+        try:
+            found = found[int(name)] if isinstance(found, list) else found[name]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return _refuse(404, "Not found")
+    if query.get("format") == "text":
+        if isinstance(found, dict | list):
+            return _refuse(400, "Bad request. Text is for single values")
+        return Reply(200, str(found).encode(), "text/plain; charset=utf-8")
+    return _json(found)
+
+
+def _events(question: Question, subject: Subject) -> Reply:
+    subject.wake_events()
+    if question.verb == "GET":
+        return _json(subject.events())
+    if question.verb != "POST":
+        return _refuse(405, "Method not allowed")
+    try:
+        asked = json.loads(question.body)
+        wanted = [str(each["EventId"]) for each in asked["StartRequests"]]
+        incarnation = asked.get("DocumentIncarnation")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return _refuse(400, "Bad request. Expected StartRequests with an EventId each")
+    now = subject.events()
+    known = {each["EventId"] for each in now.get("Events", [])}
+    if incarnation is not None and incarnation != now.get("DocumentIncarnation"):
+        return _refuse(400, "Bad request. The document has changed")
+    if missing := [each for each in wanted if each not in known]:
+        return _refuse(400, f"Bad request. Unknown EventId {missing[0]}")
+    subject.acknowledge(wanted)
+    return Reply(200, b"")
+
+
+def _token(query: Mapping[str, str], subject: Subject) -> Reply:
+    if not query.get("resource"):
+        return _json(
+            {"error": "invalid_request", "error_description": "Required query variable 'resource' is missing"}, 400
+        )
+    try:
+        return _json(subject.token(query["resource"]))
+    except LookupError:
+        return _json({"error": "invalid_request", "error_description": "Identity not found"}, 400)
+
+
+def _refuse(status: int, why: str) -> Reply:
+    return _json({"error": why}, status)
+
+
+def _json(data: Any, status: int = 200) -> Reply:
+    return Reply(status, json.dumps(data).encode())

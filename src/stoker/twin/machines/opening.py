@@ -1,0 +1,69 @@
+"""The machines of a folder, of the kind that this computer allows."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from stoker.errors import TwinFailed
+from stoker.twin.machines import Acknowledged, Machines, TokenFor
+from stoker.twin.machines.plain import Plain
+from stoker.twin.machines.power import Enclosure
+from stoker.twin.machines.yard import Yard
+
+TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount"}
+_TRIAL = "mkdir upper work lower root && mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay root"
+
+
+def open_machines(
+    folder: Path,
+    token_for: TokenFor,
+    *,
+    acknowledged: Acknowledged = lambda _name, _events: None,
+    first_events_s: Callable[[str], float] = lambda _name: 0.0,
+    walls: bool | None = None,
+    shown: tuple[str, ...] = (),
+) -> Machines:
+    """Finds the machines that are in the folder already. `walls`: None takes them where they are allowed.
+
+    Raises `TwinFailed` where another process has the folder, or walls are demanded and cannot be had.
+    """
+    folder = folder.resolve()
+    refusal = why_no_walls(folder) if walls is not False else "not asked for"
+    if walls and refusal:
+        raise TwinFailed(f"no machines with walls here: {refusal}", hint="stoker twin up --plain")
+    return Yard(folder, _plain() if refusal else _walled(folder, shown), token_for, acknowledged, first_events_s)
+
+
+def why_no_walls(folder: Path) -> str:
+    """Empty where namespaces and overlays in the folder are allowed: found by making some, which leave nothing."""
+    if sys.platform != "linux":
+        return f"{sys.platform} has no namespaces"
+    if os.geteuid() != 0:
+        return "you are not root"
+    for tool, package in TOOLS.items():
+        if not shutil.which(tool):
+            return f"`{tool}` is missing; try `apt-get install {package}`"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    trial = folder / f".trial-{os.urandom(4).hex()}"
+    trial.mkdir()
+    words = ["unshare", "--mount", "--net", "--pid", "--uts", "--ipc", "--fork", "sh", "-c", _TRIAL]
+    try:
+        found = subprocess.run(words, cwd=trial, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    finally:
+        shutil.rmtree(trial, ignore_errors=True)
+    return "" if found.returncode == 0 else (found.stderr.strip().splitlines() or ["unshare failed"])[-1]
+
+
+def _plain() -> Enclosure:
+    return Plain()
+
+
+def _walled(folder: Path, shown: tuple[str, ...]) -> Enclosure:
+    from stoker.twin.machines.walled import Walled  # its system calls exist on Linux alone
+
+    return Walled(folder, shown)

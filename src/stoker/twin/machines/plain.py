@@ -1,0 +1,85 @@
+"""Machines without walls, for where namespaces are not allowed: processes with a mark, and a folder as their root.
+
+They behave like the others but for the address: the host's network is theirs, and the metadata service is on a port of
+loopback, which `AZURE_POD_IDENTITY_AUTHORITY_HOST` names, as Azure's own libraries know it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stoker.twin.machines import MachineSpec
+from stoker.twin.machines.folder import MachineFolder, read, write
+from stoker.twin.machines.guest.marked import end
+from stoker.twin.machines.netns import listening
+from stoker.twin.machines.power import Power, boot, hostname, python, recorded
+from stoker.twin.machines.rehoming import own_folders, rehomed, rehomed_plan
+
+METADATA_VARIABLE = "AZURE_POD_IDENTITY_AUTHORITY_HOST"
+MARK = "STOKER_TWIN_MACHINE"
+
+
+class Plain:
+    def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> Power:
+        folder.root.mkdir(parents=True, exist_ok=True)
+        write(folder.plan, rehomed_plan(plan, str(folder.root)))
+        write(folder.path / "own.json", {"folders": own_folders(plan)})
+        metadata = listening("127.0.0.1", 0)
+        power = boot(folder, self._order(folder, spec, metadata))
+        power.metadata = metadata
+        return power
+
+    def adopt(self, folder: MachineFolder, spec: MachineSpec) -> Power | None:  # noqa: ARG002  # as in the contract
+        """At the port that its processes were told of."""
+        found = recorded(folder)
+        if found is None:
+            end(_mark(folder))  # an init that was killed leaves its processes
+            return None
+        port = int(read(folder.order)["metadata_port"])
+        return Power(*found, listening("127.0.0.1", port))
+
+    def listen(self, power: Power, port: int) -> socket.socket | None:  # noqa: ARG002  # the host's loopback is theirs
+        return None
+
+    def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:  # noqa: ARG002
+        return [str(script)], dict(read(folder.order)["environment"])
+
+    def rewritten(self, folder: MachineFolder, script: str) -> str:
+        return rehomed(script, tuple(read(folder.path / "own.json")["folders"]), str(folder.root))
+
+    def power_off(self, power: Power, folder: MachineFolder) -> None:
+        end(_mark(folder), power.init.pid if power.init.alive else None)
+        power.wait()
+
+    def _order(self, folder: MachineFolder, spec: MachineSpec, metadata: socket.socket) -> dict[str, Any]:
+        port = metadata.getsockname()[1]
+        own = [str(folder.root / "usr/local/sbin"), str(folder.root / "usr/bin")]
+        environment = {
+            "PATH": os.pathsep.join([*own, *os.get_exec_path()]),
+            "HOME": str(folder.root / "root"),
+            "LANG": "C.UTF-8",
+            METADATA_VARIABLE: f"http://127.0.0.1:{port}",
+            MARK: _id(folder),
+        }
+        return {
+            "walled": False,
+            "root": str(folder.root),
+            "hostname": hostname(spec),
+            "metadata_port": port,
+            "environment": environment,
+            "mark": _mark(folder),
+            "python": python(),
+        }
+
+
+def _mark(folder: MachineFolder) -> str:
+    return f"{MARK}={_id(folder)}"
+
+
+def _id(folder: MachineFolder) -> str:
+    return hashlib.sha256(str(folder.path.resolve()).encode()).hexdigest()[:16]

@@ -1,0 +1,162 @@
+"""Machines behind walls: each in namespaces of its own, on a switch that is a namespace, too. Linux, root.
+
+Nothing of it has a name on the host. The switch lives as long as a machine is on it, so that a host on which the last
+process of a twin was killed is as it was before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from stoker.errors import TwinFailed
+from stoker.twin.machines import MachineSpec
+from stoker.twin.machines.folder import MachineFolder, write
+from stoker.twin.machines.guest.walls import METADATA_ADDRESS
+from stoker.twin.machines.netns import inside, listening, network_of, new_network
+from stoker.twin.machines.power import Power, boot, hostname, python, recorded
+
+# The operating system. Homes, work folders and other people's data are not in it.
+IMAGE = (
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/usr",
+    "/etc",
+    "/opt",
+    "/var/lib/dpkg",
+    "/var/lib/apt",
+)
+ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+_FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt", "srv", "var/log", "var/tmp", "var/cache")
+
+
+class Walled:
+    """`shown` are folders of the host that machines have besides the operating system, as an image with more in it."""
+
+    def __init__(self, yard: Path, shown: tuple[str, ...] = ()) -> None:
+        own = () if _is_below(sys.base_prefix, IMAGE) else (sys.base_prefix,)
+        self._shown = (*IMAGE, *own, *shown)
+        if _is_below(str(yard), self._shown):
+            raise TwinFailed(
+                f"machines cannot be kept in {yard}, which they show themselves",
+                hint="export STOKER_HOME=$HOME/.stoker",
+            )
+        self._lock = threading.Lock()
+        self._switch = -1
+        self._on: set[str] = set()  # who is on the switch
+
+    def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> Power:
+        self._make_disk(folder)
+        write(folder.plan, plan)
+        switch = self._join(folder.name, new_network)
+        try:
+            power = boot(folder, self._order(folder, spec, switch), [switch])
+            power.network = network_of(power.init.pid)
+            power.metadata = inside(power.network, partial(listening, METADATA_ADDRESS, 80))
+        except BaseException:
+            self._leave(folder.name)
+            raise
+        return power
+
+    def adopt(self, folder: MachineFolder, spec: MachineSpec) -> Power | None:  # noqa: ARG002  # as in the contract
+        found = recorded(folder)
+        if found is None:
+            return None
+        holder, init = found
+        self._join(folder.name, lambda: network_of(holder.pid))
+        network = network_of(init.pid)
+        return Power(holder, init, inside(network, partial(listening, METADATA_ADDRESS, 80)), network=network)
+
+    def listen(self, power: Power, port: int) -> socket.socket | None:
+        return inside(power.network, partial(listening, "127.0.0.1", port))
+
+    def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
+        target = ["--target", str(power.init.pid), "--mount", "--uts", "--ipc", "--net", "--pid"]
+        return ["nsenter", *target, "--", f"/{script.relative_to(folder.root)}"], dict(ENVIRONMENT)
+
+    def rewritten(self, folder: MachineFolder, script: str) -> str:  # noqa: ARG002  # nothing is elsewhere here
+        return script
+
+    def power_off(self, power: Power, folder: MachineFolder) -> None:
+        """The kernel kills what is left of a pid namespace whose first process is gone, before that one is reaped."""
+        for process in (power.init, power.holder):
+            if process.alive:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                process.wait()
+        power.wait()
+        os.close(power.network)
+        self._leave(folder.name)
+
+    def _make_disk(self, folder: MachineFolder) -> None:
+        for name in _FOLDERS:
+            (folder.root / name).mkdir(parents=True, exist_ok=True)
+        for name in ("tmp", "var/tmp"):
+            (folder.root / name).chmod(0o1777)
+        (folder.root / "root").chmod(0o700)
+        for lower, upper, work in self._layers(folder):
+            fresh = not Path(upper).exists()
+            Path(upper).mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(work, ignore_errors=True)  # holds the mark of a volatile mount, which forbids the next one
+            Path(work).mkdir(parents=True)
+            if fresh and lower == "/etc":
+                _hide(Path(upper) / "systemd" / "system")  # the services of the host are not those of the machine
+
+    def _layers(self, folder: MachineFolder) -> list[list[str]]:
+        layers = folder.disk / "layers"
+        real = [name for name in self._shown if Path(name).is_dir() and not Path(name).is_symlink()]
+        return [[name, *(str(layers / quote(name, safe="") / part) for part in ("upper", "work"))] for name in real]
+
+    def _order(self, folder: MachineFolder, spec: MachineSpec, switch: int) -> dict[str, Any]:
+        return {
+            "walled": True,
+            "root": str(folder.root),
+            "layers": self._layers(folder),
+            "links": {name: str(Path(name).readlink()) for name in self._shown if Path(name).is_symlink()},
+            "hostname": hostname(spec),
+            "address": spec.address,
+            "bridge": f"br{hashlib.sha256(spec.network.encode()).hexdigest()[:8]}",
+            "wire": f"v{os.urandom(4).hex()}",
+            "switch_fd": switch,
+            "environment": ENVIRONMENT,
+            "mark": "",
+            "python": python(),
+        }
+
+    def _join(self, name: str, switch: Any) -> int:
+        with self._lock:
+            if self._switch < 0:
+                self._switch = switch()
+            self._on.add(name)
+            return self._switch
+
+    def _leave(self, name: str) -> None:
+        with self._lock:
+            self._on.discard(name)
+            if not self._on and self._switch >= 0:
+                os.close(self._switch)
+                self._switch = -1
+
+
+def _hide(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    os.setxattr(folder, "trusted.overlay.opaque", b"y")
+
+
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)

@@ -1,0 +1,254 @@
+"""All machines of a twin, whatever is between them and the host: made, found again, watched over, and taken away."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stoker.errors import TwinFailed
+from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor
+from stoker.twin.machines.folder import MachineFolder, read, write
+from stoker.twin.machines.guest.marked import end
+from stoker.twin.machines.listener import Listener
+from stoker.twin.machines.metadata import NO_EVENTS, Subject, instance_document
+from stoker.twin.machines.metadata_http import serve
+from stoker.twin.machines.power import Enclosure, Power
+from stoker.twin.machines.relay import relay_to
+from stoker.twin.machines.userdata import plan
+
+TOOK_TOO_LONG = 124  # the exit code that `timeout` gives
+_COMMANDS = "var/lib/waagent/run-command"
+
+
+class Yard:
+    """`first_events_s(name)` is how long a machine's first answer about scheduled events takes, in seconds."""
+
+    def __init__(
+        self,
+        folder: Path,
+        enclosure: Enclosure,
+        token_for: TokenFor,
+        acknowledged: Acknowledged,
+        first_events_s: Callable[[str], float],
+    ) -> None:
+        self._folder = folder
+        self._enclosure = enclosure
+        self._token_for = token_for
+        self._acknowledged = acknowledged
+        self._first_events_s = first_events_s
+        self._ports: set[int] = set()
+        self._mutex = threading.Lock()
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._key = _lock(folder)
+        self._machines: dict[str, Machine] = {}
+        for each in sorted(folder.iterdir()):
+            if each.is_dir():
+                self._find(MachineFolder(each))
+
+    def names(self) -> list[str]:
+        return sorted(self._machines)
+
+    def create(self, spec: MachineSpec) -> None:
+        folder = MachineFolder.of(self._folder, spec.name)
+        with self._mutex:
+            machine = self._machines.setdefault(spec.name, Machine(spec, folder))
+        with machine.lock:
+            if folder.spec() is None:
+                folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+                folder.save_spec(spec)
+            self._power_on(machine)
+
+    def start(self, name: str) -> None:
+        machine = self._machines[name]
+        with machine.lock:
+            self._power_on(machine)
+
+    def power_off(self, name: str) -> None:
+        machine = self._machines[name]
+        with machine.lock:
+            self._power_off(machine)
+
+    def destroy(self, name: str) -> None:
+        machine = self._machines.get(name)
+        if machine is None:
+            return
+        with machine.lock:
+            self._power_off(machine)
+            machine.folder.remove()
+        with self._mutex:
+            self._machines.pop(name, None)
+
+    def alive(self, name: str) -> bool:
+        """One that has shut itself down is off from the moment that somebody looks."""
+        machine = self._machines[name]
+        power = machine.power
+        if power is not None and not power.alive:
+            with machine.lock:
+                if machine.power is power:
+                    self._power_off(machine)
+        return machine.power is not None
+
+    def run_command(self, name: str, script: str, timeout_s: float) -> tuple[int, str, str]:
+        machine = self._machines[name]
+        with machine.lock:
+            power = machine.power
+            if power is None or not power.alive:
+                raise TwinFailed(f"machine {name} is off")
+            machine.commands += 1
+            folder = machine.folder.root / _COMMANDS / str(machine.commands)
+        file = _script(folder, self._enclosure.rewritten(machine.folder, script))
+        words, variables = self._enclosure.command(power, machine.folder, file)
+        code = _run(words, variables, folder, timeout_s)
+        return code, *((folder / part).read_text(errors="replace") for part in ("stdout", "stderr"))  # type: ignore[return-value]  # two of them
+
+    def set_events(self, name: str, document: Mapping[str, Any]) -> None:
+        machine = self._machines[name]
+        machine.events = dict(document)
+        write(machine.folder.events, machine.events)
+
+    def expose(self, port: int) -> None:
+        with self._mutex:
+            if port in self._ports:
+                return
+            self._ports.add(port)
+            machines = list(self._machines.values())
+        for machine in machines:
+            with machine.lock:
+                if machine.power is not None:
+                    self._expose(machine, machine.power, port)
+
+    def close(self) -> None:
+        for machine in list(self._machines.values()):
+            with machine.lock:
+                machine.off.set()
+                for listener in machine.listeners:
+                    listener.close()
+                machine.listeners.clear()
+        os.close(self._key)
+
+    def _find(self, folder: MachineFolder) -> None:
+        """A machine that was being made or removed when the twin died is removed."""
+        spec = folder.spec()
+        if spec is None:
+            folder.remove()
+            return
+        machine = self._machines[spec.name] = Machine(spec, folder)
+        machine.events = read(folder.events) or dict(NO_EVENTS)
+        power = self._enclosure.adopt(folder, spec)
+        if power is not None:
+            self._attend(machine, power)
+
+    def _power_on(self, machine: Machine) -> None:
+        if machine.power is not None:
+            if machine.power.alive:
+                return
+            self._power_off(machine)
+        (machine.folder.root / "run/twin").mkdir(parents=True, exist_ok=True)
+        power = self._enclosure.power_on(machine.folder, machine.spec, plan(machine.spec.custom_data))
+        self._attend(machine, power)
+        try:
+            power.go(machine.folder)
+        except BaseException:
+            self._power_off(machine)
+            raise
+
+    def _attend(self, machine: Machine, power: Power) -> None:
+        machine.power = power
+        machine.off.clear()
+        subject = Subject(
+            instance_document(machine.spec.facts, machine.spec.address),
+            events=lambda: machine.events,
+            acknowledge=partial(self._acknowledge, machine.spec.name),
+            token=partial(self._token_for, machine.spec.name),
+            wake_events=partial(self._wake_events, machine),
+        )
+        machine.listeners.append(Listener(power.metadata, partial(serve, subject)))
+        for port in self._ports:
+            self._expose(machine, power, port)
+
+    def _expose(self, machine: Machine, power: Power, port: int) -> None:
+        with suppress(OSError):  # a machine whose own program has the port, or that has just died
+            listening = self._enclosure.listen(power, port)
+            if listening is not None:
+                machine.listeners.append(Listener(listening, partial(relay_to, port)))
+
+    def _power_off(self, machine: Machine) -> None:
+        power, machine.power = machine.power, None
+        machine.off.set()
+        if power is not None:
+            self._enclosure.power_off(power, machine.folder)
+        for listener in machine.listeners:
+            listener.close()
+        machine.listeners.clear()
+
+    def _acknowledge(self, name: str, events: Sequence[str]) -> None:
+        self._acknowledged(name, events)
+
+    def _wake_events(self, machine: Machine) -> None:
+        """The first request switches the service on for the machine; those that come meanwhile wait as long."""
+        with machine.waking:
+            if not machine.awake:
+                machine.awake = not machine.off.wait(self._first_events_s(machine.spec.name))
+
+
+class Machine:
+    """What this process knows of one machine. `lock` is held while it is powered on or off."""
+
+    def __init__(self, spec: MachineSpec, folder: MachineFolder) -> None:
+        self.spec = spec
+        self.folder = folder
+        self.lock = threading.RLock()
+        self.power: Power | None = None
+        self.off = threading.Event()
+        self.events: Mapping[str, Any] = dict(NO_EVENTS)
+        self.listeners: list[Listener] = []
+        self.commands = 0
+        self.waking = threading.Lock()
+        self.awake = False
+
+
+def _lock(folder: Path) -> int:
+    key = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(key, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(key)
+        raise TwinFailed(f"the machines in {folder} belong to a twin that runs", hint="stoker twin down") from None
+    return key
+
+
+def _script(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    file = folder / "script.sh"
+    file.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}", encoding="utf-8")
+    file.chmod(0o700)
+    return file
+
+
+def _run(words: list[str], variables: dict[str, str], folder: Path, timeout_s: float) -> int:
+    """Output goes to files: what the script leaves running may keep them open."""
+    mark = os.urandom(16).hex()
+    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
+        child = subprocess.Popen(
+            words,
+            env={**variables, "INVOCATION_ID": mark},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+            cwd="/",
+        )
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            end(f"INVOCATION_ID={mark}", child.pid)
+            child.wait()
+            return TOOK_TOO_LONG
+    return code if code >= 0 else 128 - code
