@@ -7,7 +7,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .PHONY: install frameworks demo test test-fast test-slow check lint types bench docs clean
 
-install: .venv/installed
+install: .venv/installed .services/installed
 frameworks: .venv/frameworks
 
 .venv/installed: pyproject.toml
@@ -16,6 +16,12 @@ frameworks: .venv/frameworks
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
 	$(INSTALL) --editable . --group dev
+	@touch $@
+
+# Azurite, the Azure Blob that tests speak to.
+.services/installed: Makefile
+	@command -v npm >/dev/null || { echo "error: the tests need node and npm; try: apt-get install nodejs npm"; exit 1; }
+	npm install --prefix .services --no-audit --no-fund --loglevel=error azurite@3.35.0
 	@touch $@
 
 .venv/frameworks: .venv/installed

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from services import Azurite, S3Server
 from stoker.stores import Store
 from stoker.stores.folder import FolderStore
+from stoker.stores.granting import grant
+from stoker.stores.nodeaccess import AccessStore, open_access
+from stoker.stores.objectstore import ObjectStore
+from stoker.stores.opening import open_store
 from stoker.testing.memory_store import MemoryStore
 from stoker.testing.stores import StoreContract
 
@@ -18,3 +25,71 @@ class TestFolderStore(StoreContract):
 class TestMemoryStore(StoreContract):
     def make(self, folder: Path) -> Store:
         return MemoryStore()
+
+
+class TestFolderOfANode(StoreContract):
+    def make(self, folder: Path) -> Store:
+        return open_access(grant(folder.as_uri(), None, reads=[], writes=[""], for_s=60))
+
+
+def as_another_process(store: Store) -> Store:
+    if isinstance(store, AccessStore):
+        return open_access(store.access)
+    assert isinstance(store, ObjectStore)
+    return ObjectStore(store.url, store.bucket)
+
+
+class OnAzurite(StoreContract):
+    steps = 8
+    listed = 200  # a page has 5,000, which takes too long to fill
+    again = staticmethod(as_another_process)
+
+    @pytest.fixture(autouse=True)
+    def _service(self, azurite: Azurite) -> None:
+        self.azurite = azurite
+
+
+@pytest.mark.xdist_group("azurite")
+class TestAzureByKey(OnAzurite):
+    def make(self, folder: Path) -> Store:
+        return open_store(self.azurite.new_container(), self.azurite.account_key)
+
+
+@pytest.mark.xdist_group("azurite")
+class TestAzureBySas(OnAzurite):
+    def make(self, folder: Path) -> Store:
+        url = f"{self.azurite.new_container()}/some where/ünder"
+        return open_store(url, self.azurite.sas(url))
+
+
+@pytest.mark.xdist_group("azurite")
+class TestAzureOfANode(OnAzurite):
+    """The standard library's client, with the token that a node gets."""
+
+    def make(self, folder: Path) -> Store:
+        url = f"{self.azurite.new_container()}/deep/er"
+        return open_access(grant(url, self.azurite.account_key, reads=[], writes=[""], for_s=600))
+
+
+class OnS3(StoreContract):
+    steps = 8
+    again = staticmethod(as_another_process)
+
+    @pytest.fixture(autouse=True)
+    def _service(self, s3_server: S3Server) -> None:
+        self.s3 = s3_server
+
+
+@pytest.mark.xdist_group("s3")
+class TestS3(OnS3):
+    def make(self, folder: Path) -> Store:
+        return open_store(self.s3.new_bucket(), self.s3.key)
+
+
+@pytest.mark.xdist_group("s3")
+class TestS3OfANode(OnS3):
+    """The standard library's client, with the keys that a node gets."""
+
+    def make(self, folder: Path) -> Store:
+        url = self.s3.new_bucket().replace("?", "/deep/er?")
+        return open_access(grant(url, self.s3.key, reads=[], writes=[""], for_s=900))

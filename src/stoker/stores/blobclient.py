@@ -2,10 +2,148 @@
 
 from __future__ import annotations
 
-from stoker.errors import StoreFailed
-from stoker.stores import Store
+import base64
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from itertools import chain
+from typing import BinaryIO
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from stoker.errors import AlreadyThere, StoreFailed
+from stoker.stores import Store, Stored
+from stoker.stores.blocks import Blocks, first_block
+from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
+from stoker.stores.objectstore import ObjectStore
+from stoker.stores.refusals import refusal
+from stoker.stores.wire import Reply, Request, Wire
+
+API_VERSION = "2021-12-02"
+_WRITER = "x-ms-meta-writer"
+_SAFE = "/~!$'()*,:;=@-._"
 
 
 def open_blobs(location: Location, token: str) -> Store:
-    raise StoreFailed(f"cannot open `{location.url}` yet")
+    """`token` is a SAS for the container."""
+    return ObjectStore(location.url, BlobBucket(location, lambda: (token, {})))
+
+
+class BlobBucket:
+    """A container. `sign` gives what to add to every query, and to every header: a SAS, or a bearer token."""
+
+    def __init__(self, location: Location, sign: Callable[[], tuple[str, Mapping[str, str]]]) -> None:
+        self.place = location.url
+        self._prefix = location.prefix
+        self._path = f"/{'/'.join(location.endpoint.split('/')[3:])}".rstrip("/") + f"/{location.container}"
+        self._sign = sign
+        self._wire = Wire(location.endpoint)
+        self._blocks = Blocks()
+
+    def read(self, name: str, start: int, size: int | None) -> Piece:
+        last = "" if size is None else str(start + size - 1)
+        headers = {} if start == 0 and size is None else {"x-ms-range": f"bytes={start}-{last}"}
+        reply = self._ask("GET", name, headers=headers)
+        if reply.status == 416:
+            return Piece(b"", self.size(name))
+        self._check(reply, name, 200, 206)
+        return Piece(reply.body, total_bytes(reply))
+
+    def size(self, name: str) -> int:
+        reply = self._ask("HEAD", name)
+        self._check(reply, name, 200)
+        return int(reply.headers["content-length"])
+
+    def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
+        headers = {"x-ms-blob-type": "BlockBlob"}
+        first, rest = first_block(data)
+        second = next(rest, b"")
+        if not second:
+            self._put(name, "", first, only_new, headers)
+            return len(first)
+        upload = secrets.token_hex(8)  # blocks of two writers never mix
+
+        def send(number: int, block: bytes) -> tuple[str, int]:
+            id = base64.b64encode(f"{upload}-{number:08d}".encode()).decode()
+            reply = self._ask("PUT", name, f"comp=block&blockid={quote(id, safe='')}", body=block)
+            self._check(reply, name, 201)
+            return id, len(block)
+
+        sent = self._blocks.send(chain((first, second), rest), send)
+        listed = "".join(f"<Latest>{id}</Latest>" for id, _ in sent)
+        self._put(name, "comp=blocklist", f"<BlockList>{listed}</BlockList>".encode(), only_new, {})
+        return sum(size for _, size in sent)
+
+    def entries(self, prefix: str) -> Iterator[Stored]:
+        marker = ""
+        while True:
+            query = f"restype=container&comp=list&prefix={quote(self._prefix + prefix, safe='')}"
+            reply = self._ask("GET", "", query + (f"&marker={quote(marker, safe='')}" if marker else ""))
+            self._check(reply, "", 200)
+            page = ElementTree.fromstring(reply.body)
+            for blob in page.iter("Blob"):
+                yield self._entry(blob)
+            marker = page.findtext("NextMarker") or ""
+            if not marker:
+                return
+
+    def remove(self, name: str) -> None:
+        reply = self._ask("DELETE", name, headers={"x-ms-delete-snapshots": "include"})
+        if reply.status != 404:
+            self._check(reply, name, 202)
+
+    def _put(self, name: str, query: str, body: bytes, only_new: bool, headers: Mapping[str, str]) -> None:
+        writer = secrets.token_hex(8) if only_new else ""
+        own = {**headers, "If-None-Match": "*", _WRITER: writer} if only_new else headers
+        reply = self._ask("PUT", name, query, headers=own, body=body)
+        try:
+            self._check(reply, name, 201)
+        except AlreadyThere:
+            # The answer to an earlier try may have been lost: then the one who was there first is this writer.
+            if reply.tries == 1 or self._ask("HEAD", name).headers.get(_WRITER) != writer:
+                raise
+
+    def _ask(
+        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Reply:
+        path = f"{self._path}/{quote(self._prefix + name, safe=_SAFE)}" if name else self._path
+
+        def make() -> Request:
+            token, signed = self._sign()
+            whole = "&".join(part for part in (query, token) if part)
+            own = {"x-ms-version": API_VERSION, **signed, **(headers or {})}
+            return Request(method, f"{path}?{whole}" if whole else path, own, body)
+
+        return self._wire.ask(make)
+
+    def _check(self, reply: Reply, name: str, *good: int) -> None:
+        if reply.status not in good:
+            code = reply.headers.get("x-ms-error-code", "") or _within(reply.body, "Code")
+            why = _within(reply.body, "AuthenticationErrorDetail") or _within(reply.body, "Message")
+            raise refusal(reply.status, code, why, name, self.place)
+
+    def _entry(self, blob: ElementTree.Element) -> Stored:
+        about = blob.find("Properties")
+        if about is None:
+            raise StoreFailed(f"`{self.place}` gave a listing that cannot be read")
+        return Stored(
+            (blob.findtext("Name") or "").removeprefix(self._prefix),
+            int(about.findtext("Content-Length") or 0),
+            parsedate_to_datetime(about.findtext("Last-Modified") or "").timestamp(),
+            (about.findtext("Etag") or "").strip('"'),
+        )
+
+
+def total_bytes(reply: Reply) -> int:
+    """How long the whole object is, of which this is an answer about a part."""
+    _, _, total = reply.headers.get("content-range", "").rpartition("/")
+    if total.isdigit():
+        return int(total)
+    return int(reply.headers.get("content-length", len(reply.body)))
+
+
+def _within(body: bytes, tag: str) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), body, re.DOTALL)
+    return found[1].decode(errors="replace") if found else ""

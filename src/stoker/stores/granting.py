@@ -14,6 +14,7 @@ def grant(
 ) -> Access:
     """`reads` and `writes` are prefixes of keys, such as `runs/<id>/`; what may be written may be read and listed too.
 
+    On Azure a token is for a container: a run's own, or for any other prefix the one that everything else shares.
     Raises StoreDenied, in words, where the credential cannot be split into something narrower.
     """
     location = locate(store_url)

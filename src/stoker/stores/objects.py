@@ -1,12 +1,222 @@
-"""Object stores of server and client, over obstore."""
+"""Object stores of server and client, over obstore. Loading it takes a while: `opening` does so when it must."""
 
 from __future__ import annotations
 
-from stoker.errors import StoreFailed
-from stoker.stores import Store
-from stoker.stores.credential import Credential
-from stoker.stores.location import Location
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import AzureStore, S3Store
+
+from stoker.errors import AlreadyThere, BadInput, StoreFailed
+from stoker.stores import Store, Stored
+from stoker.stores.azure import AzureRights, account_sas, rights
+from stoker.stores.blocks import BLOCK_BYTES, first_block
+from stoker.stores.bucket import Piece
+from stoker.stores.containers import Account, ContainerPerRun
+from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.location import Location, StoreKind
+from stoker.stores.login import Login
+from stoker.stores.objectstore import ObjectStore
+from stoker.stores.refusals import refusal, unreachable
+from stoker.stores.s3client import DEFAULT_REGION
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+_AT_ONCE = 4  # blocks of one upload under way
+_HOUR_S = 3600.0
+_RETRY: RetryConfig = {
+    "max_retries": 5,
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=8), "base": 2},
+    "retry_timeout": timedelta(seconds=30),
+}
+_STATUS = re.compile(r"status code: (\d{3})")
+_CODE = re.compile(r"<Code>(.*?)</Code>")
+_WHY = re.compile(
+    r"<AuthenticationErrorDetail>(.*?)</AuthenticationErrorDetail>|<Message>(.*?)(?:</Message>|\n)", re.DOTALL
+)
+_BULK = re.compile(r"Bulk delete request failed.*\(code: (\w+)\)", re.DOTALL)
 
 
 def open_objects(location: Location, credential: Credential) -> Store:
-    raise StoreFailed(f"cannot open `{location.url}` yet")
+    if location.kind is StoreKind.S3:
+        return ObjectStore(location.url, ObstoreBucket(location.url, _open_s3(location, credential)))
+    place, held = rights(location, credential)
+    login = Login(held.login) if held.login else None
+
+    def open_container(one: Location) -> ObstoreBucket:
+        return ObstoreBucket(one.url, _open_azure(one, held, login))
+
+    if not held.splits:
+        return ObjectStore(location.url, open_container(place))
+    return ObjectStore(location.url, ContainerPerRun(place, open_account(place, held, login), open_container))
+
+
+def open_account(location: Location, held: AzureRights, login: Login | None) -> Account:
+    def sign() -> tuple[str, dict[str, str]]:
+        if login:
+            return "", {"Authorization": f"Bearer {login.token()}"}
+        return account_sas(location.account, held.key, _HOUR_S), {}
+
+    return Account(location, sign)
+
+
+class ObstoreBucket:
+    def __init__(self, place: str, store: AzureStore | S3Store) -> None:
+        self.place = place
+        self._store = store
+
+    def read(self, name: str, start: int, size: int | None) -> Piece:
+        options: Any = {}
+        if size is not None:
+            options = {"range": (start, start + size)}
+        elif start:
+            options = {"range": {"offset": start}}
+        try:
+            found = obstore.get(self._store, name, options=options)
+            return Piece(bytes(found.bytes()), found.meta["size"])
+        except (BaseError, OSError) as error:
+            if "StartTooLarge" in str(error) or "status code: 416" in str(error):
+                return Piece(b"", self.size(name))
+            self._fail(error, name)
+
+    def size(self, name: str) -> int:
+        try:
+            return obstore.head(self._store, name)["size"]
+        except (BaseError, OSError) as error:
+            self._fail(error, name)
+
+    def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
+        first, rest = first_block(data)
+        if only_new:  # goes in one request, since a row of blocks has no condition
+            whole = b"".join((first, *rest))
+            self._create(name, whole)
+            return len(whole)
+        second = next(rest, b"")
+        sizes: list[int] = []
+
+        def counted() -> Iterator[bytes]:
+            for block in chain((first, second), rest):
+                sizes.append(len(block))
+                yield block
+
+        try:
+            if not second:
+                obstore.put(self._store, name, first, use_multipart=False)
+                return len(first)
+            obstore.put(self._store, name, counted(), chunk_size=BLOCK_BYTES, max_concurrency=_AT_ONCE)
+        except (BaseError, FileNotFoundError, PermissionError, TimeoutError, ConnectionError) as error:
+            self._fail(error, name)
+        return sum(sizes)
+
+    def entries(self, prefix: str) -> Iterator[Stored]:
+        try:
+            for batch in obstore.list(self._store, prefix.removesuffix("/") or None, chunk_size=1000):
+                for one in batch:
+                    changed = one["last_modified"].timestamp()
+                    yield Stored(one["path"], one["size"], changed, (one["e_tag"] or "").strip('"'))
+        except (BaseError, OSError) as error:
+            self._fail(error, "")
+
+    def remove(self, name: str) -> None:
+        try:
+            obstore.delete(self._store, name)
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            found = _BULK.search(str(error))
+            if found and found[1] in ("404", "NoSuchKey"):
+                return
+            self._fail(error, name)
+
+    def _create(self, name: str, whole: bytes) -> None:
+        """An answer that was lost is found out by the writer's mark on the object."""
+        writer = secrets.token_hex(8)
+        try:
+            obstore.put(self._store, name, whole, attributes={"writer": writer}, mode="create", use_multipart=False)
+        except AlreadyExistsError as error:
+            if not self._is_mine(name, writer):
+                raise AlreadyThere(f"the store already has `{name}`") from error
+        except (BaseError, OSError) as error:
+            if not self._is_mine(name, writer):
+                self._fail(error, name)
+
+    def _is_mine(self, name: str, writer: str) -> bool:
+        try:
+            return obstore.get(self._store, name, options={"head": True}).attributes.get("writer") == writer
+        except (BaseError, OSError):
+            return False
+
+    def _fail(self, error: Exception, name: str) -> NoReturn:
+        text = str(error)
+        status, code, why = _STATUS.search(text), _CODE.search(text), _WHY.search(text)
+        if status:
+            said = (why[1] or why[2] or "") if why else ""
+            raise refusal(int(status[1]), code[1] if code else "", said, name, self.place) from error
+        if isinstance(error, FileNotFoundError):
+            raise refusal(404, code[1] if code else "", "", name, self.place) from error
+        first = re.sub(r"\?\S*", "", text.split("\n")[0])  # a URL's query may hold a token
+        if "HTTP error" in text or "error sending request" in text or "retries" in text:
+            raise unreachable(self.place, first) from error
+        raise StoreFailed(f"`{self.place}` cannot do this with `{name}`: {first}") from error
+
+
+def _open_azure(location: Location, held: AzureRights, login: Login | None) -> AzureStore:
+    settings: dict[str, Any] = {"account_name": location.account, "endpoint": location.endpoint}
+    provider: Callable[[], Any] | None = None
+    if held.key:
+        settings["account_key"] = held.key
+    elif held.sas:
+        settings["sas_key"] = held.sas
+    elif login:
+        provider = _token_of(login)
+    else:
+        settings["skip_signature"] = True
+    return AzureStore(
+        location.container,
+        prefix=location.prefix.removesuffix("/") or None,
+        client_options=_client(location.endpoint),
+        retry_config=_RETRY,
+        credential_provider=provider,
+        **settings,
+    )
+
+
+def _token_of(login: Login) -> Callable[[], dict[str, Any]]:
+    def provide() -> dict[str, Any]:
+        token = login.token()
+        return {"token": token, "expires_at": datetime.fromtimestamp(login.expires_at, UTC)}
+
+    return provide
+
+
+def _open_s3(location: Location, credential: Credential) -> S3Store:
+    settings: dict[str, Any] = {"region": location.region or DEFAULT_REGION}
+    if location.endpoint:
+        settings["endpoint"] = location.endpoint
+    if credential.kind is CredentialKind.S3_KEY:
+        settings["access_key_id"] = credential.values["id"]
+        settings["secret_access_key"] = credential.values["secret"]
+        if credential.values.get("session"):
+            settings["session_token"] = credential.values["session"]
+    elif credential.kind is CredentialKind.NONE:
+        settings["skip_signature"] = True
+    elif credential.kind is not CredentialKind.LOGIN:  # a login is what the machine's environment says
+        raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`")
+    return S3Store(
+        location.container,
+        prefix=location.prefix.removesuffix("/") or None,
+        client_options=_client(location.endpoint),
+        retry_config=_RETRY,
+        **settings,
+    )
+
+
+def _client(endpoint: str) -> ClientConfig:
+    return {"allow_http": endpoint.startswith("http:"), "timeout": "120s", "connect_timeout": "5s"}

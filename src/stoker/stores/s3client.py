@@ -2,10 +2,175 @@
 
 from __future__ import annotations
 
-from stoker.errors import StoreFailed
-from stoker.stores import Store
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from itertools import chain
+from typing import BinaryIO
+from urllib.parse import quote, urlsplit
+from xml.etree import ElementTree
+from xml.sax.saxutils import unescape
+
+from stoker.errors import AlreadyThere, BadInput, StoreFailed
+from stoker.stores import Store, Stored
+from stoker.stores.blobclient import total_bytes
+from stoker.stores.blocks import Blocks, first_block
+from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
+from stoker.stores.objectstore import ObjectStore
+from stoker.stores.refusals import refusal
+from stoker.stores.sigv4 import Keys, Signer, canonical_query, payload_hash
+from stoker.stores.wire import Reply, Request, Wire
+
+DEFAULT_REGION = "us-east-1"
+_WRITER = "x-amz-meta-writer"
+_SPACE = re.compile(r"\{[^}]*\}")
 
 
 def open_bucket(location: Location, token: str) -> Store:
-    raise StoreFailed(f"cannot open `{location.url}` yet")
+    """`token` is the JSON of temporary keys, as `keys_text` writes it."""
+    return ObjectStore(location.url, S3Bucket(location, keys_from_text(token)))
+
+
+def keys_text(keys: Keys) -> str:
+    return json.dumps([keys.id, keys.secret, keys.session])
+
+
+def keys_from_text(text: str) -> Keys:
+    try:
+        id, secret, session = json.loads(text)
+        return Keys(str(id), str(secret), str(session))
+    except (ValueError, TypeError):
+        raise BadInput("this is not a token for S3") from None
+
+
+class S3Bucket:
+    def __init__(self, location: Location, keys: Keys) -> None:
+        self.place = location.url
+        self._prefix = location.prefix
+        region = location.region or DEFAULT_REGION
+        endpoint = location.endpoint or f"https://{location.container}.s3.{region}.amazonaws.com"
+        # Others than Amazon seldom have a name for every bucket, so theirs is in the path.
+        self._path = f"{urlsplit(endpoint).path}/{location.container}" if location.endpoint else ""
+        self._host = urlsplit(endpoint).netloc
+        self._secure = endpoint.startswith("https:")
+        self._signer = Signer(keys, region, "s3")
+        self._wire = Wire(endpoint)
+        self._blocks = Blocks()
+
+    def read(self, name: str, start: int, size: int | None) -> Piece:
+        last = "" if size is None else str(start + size - 1)
+        reply = self._ask("GET", name, {} if start == 0 and size is None else {"range": f"bytes={start}-{last}"})
+        if reply.status == 416:
+            return Piece(b"", self.size(name))
+        self._check(reply, name, 200, 206)
+        return Piece(reply.body, total_bytes(reply))
+
+    def size(self, name: str) -> int:
+        reply = self._ask("HEAD", name)
+        self._check(reply, name, 200)
+        return int(reply.headers["content-length"])
+
+    def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
+        first, rest = first_block(data)
+        second = next(rest, b"")
+        if second:
+            return self._write_parts(name, chain((first, second), rest), only_new)
+        writer = secrets.token_hex(8) if only_new else ""
+        own = {"if-none-match": "*", _WRITER: writer} if only_new else {}
+        self._commit(self._ask("PUT", name, own, body=first), name, writer)
+        return len(first)
+
+    def entries(self, prefix: str) -> Iterator[Stored]:
+        query = {"list-type": "2", "prefix": self._prefix + prefix}
+        while True:
+            reply = self._ask("GET", "", query=query)
+            self._check(reply, "", 200)
+            page = ElementTree.fromstring(reply.body)
+            space = found[0] if (found := _SPACE.match(page.tag)) else ""
+            for one in page.iter(f"{space}Contents"):
+                yield self._entry(one, space)
+            token = page.findtext(f"{space}NextContinuationToken")
+            if not token:
+                return
+            query = {**query, "continuation-token": token}
+
+    def remove(self, name: str) -> None:
+        reply = self._ask("DELETE", name)
+        if reply.status != 404:
+            self._check(reply, name, 200, 204)
+
+    def _write_parts(self, name: str, blocks: Iterator[bytes], only_new: bool) -> int:
+        writer = secrets.token_hex(8) if only_new else ""
+        begun = self._ask("POST", name, {_WRITER: writer} if only_new else {}, {"uploads": ""})
+        self._check(begun, name, 200)
+        upload = unescape(_within(begun.body, "UploadId"))
+
+        def send(number: int, block: bytes) -> tuple[str, int]:
+            reply = self._ask("PUT", name, query={"partNumber": str(number + 1), "uploadId": upload}, body=block)
+            self._check(reply, name, 200)
+            return reply.headers["etag"], len(block)
+
+        try:
+            sent = self._blocks.send(blocks, send)
+            parts = (
+                f"<Part><PartNumber>{n}</PartNumber><ETag>{tag}</ETag></Part>" for n, (tag, _) in enumerate(sent, 1)
+            )
+            body = f"<CompleteMultipartUpload>{''.join(parts)}</CompleteMultipartUpload>".encode()
+            own = {"if-none-match": "*"} if only_new else {}
+            self._commit(self._ask("POST", name, own, {"uploadId": upload}, body), name, writer)
+        except BaseException:
+            self._ask("DELETE", name, query={"uploadId": upload})  # parts cost money until they are given up
+            raise
+        return sum(size for _, size in sent)
+
+    def _commit(self, reply: Reply, name: str, writer: str) -> None:
+        try:
+            self._check(reply, name, 200)
+        except AlreadyThere:
+            # The answer to an earlier try may have been lost: then the one who was there first is this writer.
+            if reply.tries == 1 or self._ask("HEAD", name).headers.get(_WRITER) != writer:
+                raise
+        if reply.status == 200 and b"<Error>" in reply.body:  # S3 may begin a good answer and end it badly
+            raise refusal(503, _within(reply.body, "Code"), _within(reply.body, "Message"), name, self.place)
+
+    def _ask(
+        self,
+        method: str,
+        name: str,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Reply:
+        path = f"{self._path}/{quote(self._prefix + name, safe='/-_.~')}" if name else self._path or "/"
+        target = f"{path}?{canonical_query(query)}" if query else path
+        payload = payload_hash(body, secure=self._secure)
+
+        def make() -> Request:
+            signed = self._signer.headers(method, self._host, path, query or {}, headers or {}, payload)
+            return Request(method, target, signed, body)
+
+        return self._wire.ask(make)
+
+    def _check(self, reply: Reply, name: str, *good: int) -> None:
+        if reply.status not in good:
+            code, why = _within(reply.body, "Code"), _within(reply.body, "Message")
+            raise refusal(reply.status, code, why, name, self.place)
+
+    def _entry(self, one: ElementTree.Element, space: str) -> Stored:
+        changed = one.findtext(f"{space}LastModified")
+        if not changed:
+            raise StoreFailed(f"`{self.place}` gave a listing that cannot be read")
+        return Stored(
+            (one.findtext(f"{space}Key") or "").removeprefix(self._prefix),
+            int(one.findtext(f"{space}Size") or 0),
+            datetime.fromisoformat(changed).timestamp(),
+            (one.findtext(f"{space}ETag") or "").strip('"'),
+        )
+
+
+def _within(body: bytes, tag: str) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), body, re.DOTALL)
+    return found[1].decode(errors="replace") if found else ""

@@ -1,16 +1,71 @@
-"""Shared access signatures of Azure Blob."""
+"""Parts of an Azure store for a node: a SAS for the run's container, and one to read the container that all share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from stoker.errors import StoreDenied
-from stoker.stores.access import Access
+from stoker.stores.access import Access, Route
+from stoker.stores.azure import (
+    READ,
+    WRITE,
+    AzureRights,
+    container_sas,
+    delegated_sas,
+    rights,
+    sas_expires_at,
+    sas_writes,
+)
+from stoker.stores.containers import Account, container_of
 from stoker.stores.credential import Credential
 from stoker.stores.location import Location
+from stoker.stores.login import Login
 
 
 def grant_azure(
     location: Location, credential: Credential, *, reads: Sequence[str], writes: Sequence[str], for_s: float
 ) -> Access:
-    raise StoreDenied(f"`{location.url}` cannot be shared yet")
+    place, held = rights(location, credential)
+    prefixes = sorted({*reads, *writes})
+    if not held.splits:
+        return _as_it_is(place, held, prefixes, writes)
+    sign = _signer(place, held, for_s)
+    routes = []
+    for prefix in prefixes:
+        where, inside = container_of(place, prefix)
+        token = sign(where, WRITE if prefix in writes else READ)
+        routes.append(Route(prefix, _below(where, inside), token, prefix in writes))
+    return Access(tuple(routes), time.time() + for_s)
+
+
+def _signer(place: Location, held: AzureRights, for_s: float) -> Callable[[Location, str], str]:
+    if held.key:
+        return lambda where, permissions: container_sas(where, held.key, permissions, for_s)
+    assert held.login
+    delegation = _delegation(place, Login(held.login), for_s)
+    return lambda where, permissions: delegated_sas(where, delegation, permissions, for_s)
+
+
+def _delegation(place: Location, login: Login, for_s: float) -> dict[str, str]:
+    """A key that Azure gives a login to sign with, for at most seven days."""
+    account = Account(place, lambda: ("", {"Authorization": f"Bearer {login.token()}"}))
+    now = time.time()
+    start, end = (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now + part)) for part in (-900, for_s + 900))
+    body = f'<?xml version="1.0" encoding="utf-8"?><KeyInfo><Start>{start}</Start><Expiry>{end}</Expiry></KeyInfo>'
+    answer = account.ask_xml("restype=service&comp=userdelegationkey", body.encode())
+    return {one.tag: one.text or "" for one in answer}
+
+
+def _as_it_is(place: Location, held: AzureRights, prefixes: Sequence[str], writes: Sequence[str]) -> Access:
+    """A SAS cannot make another one: the node gets this one, whose end and rights its maker chose."""
+    may_write = bool(held.sas) and sas_writes(held.sas)
+    if not may_write and writes:
+        raise StoreDenied(f"the credential for `{place.url}` only reads, and `{next(iter(writes))}` is to be written")
+    routes = tuple(Route(prefix, _below(place, prefix), held.sas, prefix in writes) for prefix in prefixes)
+    return Access(routes, sas_expires_at(held.sas))
+
+
+def _below(location: Location, prefix: str) -> str:
+    inside = location.prefix + prefix
+    return Location(location.kind, location.endpoint, location.account, location.container, inside).url

@@ -46,7 +46,7 @@ class MemoryStore:
             objects = list(self._objects.items())
         for key, (data, changed_at) in objects:
             if key.startswith(below):
-                yield Stored(key, len(data), changed_at)
+                yield Stored(key, len(data), changed_at, f"{hash(data):x}")
 
     def delete(self, key: str) -> None:
         with self._lock:

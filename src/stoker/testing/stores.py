@@ -30,8 +30,16 @@ _BAD_KEYS = ["", "/", "/absolute", "..", "../up", "a/../../up", "a/..", ".", "a/
 class StoreContract:
     """Every method is a test; `make` gives an empty store that may use `folder`."""
 
+    steps = 100  # of what is repeated in the hope of catching a race: fewer for a store behind a network
+
     def make(self, folder: Path) -> Store:
         raise NotImplementedError
+
+    listed = 1_100  # objects in one listing: more than the pages of a service have
+
+    def again(self, store: Store) -> Store:
+        """The same store as another process would see it, with nothing remembered."""
+        return store
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Store:
@@ -117,7 +125,7 @@ class StoreContract:
         done = threading.Event()
 
         def write() -> None:
-            for number in range(100):
+            for number in range(self.steps):
                 store.put("key", versions[number % 4])
             done.set()
 
@@ -173,7 +181,7 @@ class StoreContract:
         assert store.get("log") == b"one two"
 
     def test_a_reader_of_a_growing_object_sees_a_beginning_of_it(self, store: Store) -> None:
-        whole = os.urandom(200_000)
+        whole = os.urandom(2000 * self.steps)
         store.append("log", 0, b"")
 
         def write() -> None:
@@ -187,6 +195,71 @@ class StoreContract:
                 assert whole.startswith(seen)
             writing.result()
         assert store.get("log") == whole
+
+    def test_an_object_grows_past_every_boundary(self, store: Store) -> None:
+        """Stores that cannot append put objects together from parts."""
+        whole = os.urandom(5 << 19)
+        for at in range(0, len(whole), 300_000):
+            assert store.append("logs/0.log", at, whole[at : at + 300_000]) == min(at + 300_000, len(whole))
+        assert store.get("logs/0.log") == whole
+        for start, size in ((0, 10), ((1 << 20) - 5, 10), (1 << 20, 7), ((2 << 20) - 1, 2), ((2 << 20) + 9, 1 << 22)):
+            assert store.get("logs/0.log", start, size) == whole[start : start + size], start
+        assert store.get("logs/0.log", len(whole), 5) == b""
+        assert [(one.key, one.size_bytes) for one in store.list("logs")] == [("logs/0.log", len(whole))]
+        assert list(store.list("logs/0.log")) == []
+
+    def test_a_grown_object_is_replaced_and_deleted_as_a_whole(self, store: Store) -> None:
+        store.append("log", 0, bytes(5 << 19))
+        store.put("log", b"x" * (1 << 20))
+        assert store.get("log") == b"x" * (1 << 20)
+        assert store.append("log", 1 << 20, b"more") == (1 << 20) + 4
+        assert store.get("log", (1 << 20) - 1) == b"xmore"
+        store.delete("log")
+        with pytest.raises(Missing):
+            store.get("log", 1 << 20)
+        assert list(store.list("")) == []
+        store.append("log", 0, b"y" * (1 << 20))
+        assert len(store.get("log")) == 1 << 20
+
+    def test_an_append_goes_on_after_a_large_put(self, store: Store) -> None:
+        store.put("log", b"a" * (3 << 20))
+        assert store.append("log", 3 << 20, b"end") == (3 << 20) + 3
+        assert store.get("log") == b"a" * (3 << 20) + b"end"
+
+    def test_another_process_goes_on_where_the_first_has_ended(self, store: Store) -> None:
+        store.append("log", 0, b"one ")
+        again = self.again(store)
+        assert again.append("log", 0, b"one two") == 7
+        assert again.get("log") == b"one two"
+
+    def test_lists_many_keys(self, store: Store) -> None:
+        number = self.listed
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(lambda n: store.put(f"many/{n:05d}", b""), range(number)))
+        assert sorted(one.key for one in store.list("many")) == [f"many/{n:05d}" for n in range(number)]
+
+    def test_a_key_may_have_a_thousand_characters(self, store: Store) -> None:
+        key = "/".join(["k" * 99] * 10)
+        assert len(key) == 999
+        store.put(key, b"long")
+        assert store.get(key) == b"long"
+        assert [one.key for one in store.list("")] == [key]
+
+    def test_an_etag_changes_with_the_content(self, store: Store) -> None:
+        store.put("key", b"first")
+        (before,) = store.list("")
+        assert next(store.list("")).etag == before.etag
+        time.sleep(0.02)  # file systems' clocks tick
+        store.put("key", b"other")
+        (after,) = store.list("")
+        assert before.etag
+        assert after.etag != before.etag
+
+    def test_a_large_stream_arrives_whole(self, store: Store) -> None:
+        data = os.urandom(20 << 20)
+        store.put("large", io.BytesIO(data))
+        assert store.get("large") == data
+        assert store.get("large", 17 << 20, 5) == data[17 << 20 : (17 << 20) + 5]
 
     def test_lists_what_is_below_a_prefix_with_size_and_time(self, store: Store) -> None:
         before = time.time() - 5  # clocks of file systems lag, those of services differ
@@ -249,7 +322,7 @@ class StoreContract:
 
     def test_writing_beside_a_delete_never_fails(self, store: Store) -> None:
         def work(number: int) -> None:
-            for step in range(100):
+            for step in range(self.steps):
                 key = f"a/b/c/{number}"
                 if number % 2:
                     store.put(key, b"x")

@@ -1,0 +1,138 @@
+"""What a credential for Azure Blob comes to: an account key, a SAS, a login, or nothing; and the tokens made of it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from calendar import timegm
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from stoker.errors import BadInput
+from stoker.stores.blobclient import API_VERSION
+from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.location import Location
+
+READ = "rl"
+WRITE = "racwdl"
+_EARLY_S = 900  # a token is valid from a while ago, since clocks differ
+
+
+@dataclass(frozen=True, slots=True)
+class AzureRights:
+    """One of `key`, `sas` and `login`, or none of them for what is public."""
+
+    key: str = field(default="", repr=False)
+    sas: str = field(default="", repr=False)
+    login: Credential | None = None
+
+    @property
+    def splits(self) -> bool:
+        """Whether containers can be made, and tokens for one of them."""
+        return bool(self.key or self.login)
+
+
+def rights(location: Location, credential: Credential) -> tuple[Location, AzureRights]:
+    """The place comes back too: a connection string may name another endpoint for the account."""
+    values = credential.values
+    if credential.kind is CredentialKind.ACCOUNT_KEY:
+        return location, AzureRights(key=_checked_key(values["key"]))
+    if credential.kind is CredentialKind.SAS:
+        return location, AzureRights(sas=_checked_sas(values["token"]))
+    if credential.kind is CredentialKind.LOGIN:
+        return location, AzureRights(login=credential)
+    if credential.kind is CredentialKind.CONNECTION_STRING:
+        return _from_connection_string(location, values["text"])
+    if credential.kind is CredentialKind.NONE:
+        return location, AzureRights()
+    raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`")
+
+
+def account_sas(account: str, key: str, for_s: float) -> str:
+    """For what concerns containers as such: making, listing and removing them."""
+    fields = {"sp": "rwdlac", "ss": "b", "srt": "sco", "se": _text(time.time() + for_s), "sv": API_VERSION}
+    order = (account, fields["sp"], fields["ss"], fields["srt"], "", fields["se"], "", "", fields["sv"], "", "")
+    return _signed(fields, order, key)
+
+
+def container_sas(location: Location, key: str, permissions: str, for_s: float) -> str:
+    """For what is in one container, and nothing else."""
+    now = time.time()
+    fields = {"sp": permissions, "st": _text(now - _EARLY_S), "se": _text(now + for_s), "sv": API_VERSION, "sr": "c"}
+    place = f"/blob/{location.account}/{location.container}"
+    order = (permissions, fields["st"], fields["se"], place, "", "", "", API_VERSION, "c", *[""] * 7)
+    return _signed(fields, order, key)
+
+
+def delegated_sas(location: Location, delegation: Mapping[str, str], permissions: str, for_s: float) -> str:
+    """The same with a key that a login was given (a user delegation key, by its field names on the wire)."""
+    now = time.time()
+    own = {
+        "skoid": delegation["SignedOid"],
+        "sktid": delegation["SignedTid"],
+        "skt": delegation["SignedStart"],
+        "ske": delegation["SignedExpiry"],
+        "sks": delegation["SignedService"],
+        "skv": delegation["SignedVersion"],
+    }
+    fields = {"sp": permissions, "st": _text(now - _EARLY_S), "se": _text(now + for_s), "sv": API_VERSION, "sr": "c"}
+    place = f"/blob/{location.account}/{location.container}"
+    order = (permissions, fields["st"], fields["se"], place, *own.values(), *[""] * 5, API_VERSION, "c", *[""] * 7)
+    return _signed({**fields, **own}, order, delegation["Value"])
+
+
+def sas_expires_at(sas: str) -> float:
+    """In unix seconds; 0 where it does not say."""
+    end = parse_qs(sas).get("se", [""])[0]
+    for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"):
+        try:
+            return float(timegm(time.strptime(end, form)))
+        except ValueError:
+            continue
+    return 0.0
+
+
+def sas_writes(sas: str) -> bool:
+    return {"r", "w"} <= set(parse_qs(sas).get("sp", [""])[0])
+
+
+def _text(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))
+
+
+def _signed(fields: Mapping[str, str], order: tuple[str, ...], key: str) -> str:
+    digest = hmac.new(base64.b64decode(key), "\n".join(order).encode(), hashlib.sha256).digest()
+    return urlencode({**fields, "sig": base64.b64encode(digest).decode()})
+
+
+def _checked_key(key: str) -> str:
+    try:
+        base64.b64decode(key.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        raise BadInput("the account key is not base64", hint="copy it again: az storage account keys list") from None
+    return key.strip()
+
+
+def _checked_sas(token: str) -> str:
+    """Also from a whole SAS URL, as the portal shows it."""
+    sas = (urlsplit(token).query if "://" in token else token).strip().lstrip("?")
+    if "sig" not in parse_qs(sas):
+        raise BadInput("the SAS has no signature (`sig=`)", hint="give the whole token, in quotes")
+    return sas
+
+
+def _from_connection_string(location: Location, text: str) -> tuple[Location, AzureRights]:
+    parts = dict(part.partition("=")[::2] for part in text.strip().strip(";").split(";") if part)
+    account, endpoint = parts.get("AccountName", location.account), parts.get("BlobEndpoint", "").rstrip("/")
+    if account != location.account:
+        raise BadInput(f"the connection string is for the account `{account}`, and the URL for `{location.account}`")
+    place = replace(location, endpoint=endpoint) if endpoint else location
+    if parts.get("AccountKey"):
+        return place, AzureRights(key=_checked_key(parts["AccountKey"]))
+    if parts.get("SharedAccessSignature"):
+        return place, AzureRights(sas=_checked_sas(parts["SharedAccessSignature"]))
+    raise BadInput("the connection string has neither an AccountKey nor a SharedAccessSignature")

@@ -1,0 +1,60 @@
+"""What an object store can do by itself, whoever makes it. `ObjectStore` makes a Store of it.
+
+Standard library only: agents carry this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO, NamedTuple, Protocol
+
+from stoker.errors import StoreFailed
+from stoker.stores import Stored
+
+LONGEST_NAME_BYTES = 1024  # of Azure Blob and of S3
+_REFUSED = re.compile(
+    r"[\x00-\x1f\x7f\\]|(?:\A|/)(?:\.\.?)?(?:/|\Z)"
+)  # what a service would change, or mistake for a path
+
+
+class Piece(NamedTuple):
+    """Bytes of an object, and how many it has in all."""
+
+    data: bytes
+    total: int
+
+
+class Bucket(Protocol):
+    """Names are any text that `checked` lets pass; a prefix is empty or ends with `/`."""
+
+    def read(self, name: str, start: int, size: int | None) -> Piece:
+        """Nothing where the object ends before `start`. Raises Missing."""
+        ...
+
+    def size(self, name: str) -> int:
+        """Raises Missing."""
+        ...
+
+    def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
+        """How many bytes were written: all of them, or none and an error. Raises AlreadyThere."""
+        ...
+
+    def entries(self, prefix: str) -> Iterator[Stored]: ...
+
+    def remove(self, name: str) -> None:
+        """Missing is fine."""
+        ...
+
+
+def checked(key: str) -> str:
+    """Raises StoreFailed where an object store cannot have such a name, or would have it under another one."""
+    if _REFUSED.search(key):
+        raise StoreFailed(f"`{key}` is not a key")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise StoreFailed(f"the key {key!r} is not text") from None
+    if size > LONGEST_NAME_BYTES:
+        raise StoreFailed(f"the key `{key[:60]}…` has {size} bytes; an object store takes {LONGEST_NAME_BYTES}")
+    return key

@@ -1,0 +1,85 @@
+"""A large content from a store, piece by piece, and hashed meanwhile. Standard library only: agents carry this file."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator
+from itertools import cycle, islice
+
+from stoker.stores import Store
+from stoker.stores.disk import disk_failed
+
+_DISK_PIECE_BYTES = 1 << 20  # small enough to be hashed and written while it is in the processor's cache
+_FAR_PIECE_BYTES = 4 << 20
+_AT_ONCE = 4  # pieces on their way from afar
+_WAITING = 4  # pieces that are read, and not hashed yet
+
+
+def pieces(store: Store, key: str, size: int) -> Iterator[memoryview]:
+    """In their order; fewer than `size` bytes where the object ends before. Each is good as long as `Hashing` needs it,
+    and then used again."""
+    opened = getattr(store, "open", None)  # stores that are folders have it
+    return _from_disk(opened(key), key, size) if opened else _from_afar(store, key, size)
+
+
+class Hashing:
+    """A thread that hashes pieces in their order, at most so many behind."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._pieces: queue.Queue[memoryview | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._run, name="hashing", daemon=True)
+        self._thread.start()
+
+    def put(self, piece: memoryview) -> None:
+        self._pieces.put(piece)
+
+    def finish(self) -> str:
+        """The hash of all of them."""
+        self._pieces.put(None)
+        self._thread.join()
+        return self._digest.hexdigest()
+
+    def _run(self) -> None:
+        while (piece := self._pieces.get()) is not None:
+            self._digest.update(piece)
+
+
+def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:
+    """Through the same memory again and again. What was read is dropped from the system's cache, which has better use
+    for the room: the copy that is being made, and that the script is about to read."""
+    ring = cycle([memoryview(bytearray(_DISK_PIECE_BYTES)) for _ in range(_WAITING + 2)])
+    drop = getattr(os, "posix_fadvise", None)
+    at = 0
+    with file:
+        while at < size:
+            room = next(ring)[: size - at]
+            try:
+                count = file.readinto(room)
+            except OSError as error:
+                raise disk_failed("read", key, error) from error
+            if not count:
+                return
+            yield room[:count]
+            if drop:
+                drop(file.fileno(), at, count, os.POSIX_FADV_DONTNEED)
+            at += count
+
+
+def _from_afar(store: Store, key: str, size: int) -> Iterator[memoryview]:
+    """Several pieces are on their way at once, because each takes its time to begin."""
+    from concurrent.futures import ThreadPoolExecutor  # here, because it is slow to import and most agents do without
+
+    starts = range(0, size, _FAR_PIECE_BYTES)
+    with ThreadPoolExecutor(_AT_ONCE, "pieces") as pool:
+        asked = (pool.submit(store.get, key, at, min(_FAR_PIECE_BYTES, size - at)) for at in starts)
+        coming = deque(islice(asked, _AT_ONCE))
+        while coming:
+            piece = coming.popleft().result()
+            coming.extend(islice(asked, 1))
+            yield memoryview(piece)

@@ -1,0 +1,102 @@
+"""HTTP as object stores need it: connections that are kept, one per thread, and tries again where that helps.
+
+Standard library only: agents carry this file.
+"""
+
+from __future__ import annotations
+
+import http.client
+import random
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from stoker.stores.refusals import TRANSIENT, unreachable
+
+TRIES = 5
+_FIRST_WAIT_S = 0.1
+_LONGEST_WAIT_S = 8.0
+_TIMEOUT_S = 60.0
+
+
+class Request(NamedTuple):
+    """`target` is path and query as they go over the wire."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: bytes | memoryview = b""
+
+
+class Reply(NamedTuple):
+    """Header names are in lower case. `tries` above 1 says that an earlier try may have done its work."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    tries: int
+
+
+class Wire:
+    """A server, by its scheme, host and port."""
+
+    def __init__(self, endpoint: str, timeout_s: float = _TIMEOUT_S) -> None:
+        parts = urlsplit(endpoint)
+        self.place = f"{parts.scheme}://{parts.netloc}"
+        self._secure = parts.scheme == "https"
+        self._address = (parts.hostname or "", parts.port or (443 if self._secure else 80))
+        self._timeout_s = timeout_s
+        self._of_thread = threading.local()
+        self._trust = ssl.create_default_context() if self._secure else None
+
+    def ask(self, make: Callable[[], Request], *, tries: int = TRIES) -> Reply:
+        """`make` is called for every try, since a signature holds the time. The last answer is given back whatever its
+        status. Raises StoreUnavailable where there is none."""
+        for number in range(1, tries + 1):
+            try:
+                reply = self._once(make(), number)
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                if number == tries:
+                    raise unreachable(self.place, error) from error
+                _wait(number)
+                continue
+            if reply.status not in TRANSIENT or number == tries:
+                return reply
+            _wait(number, reply.headers.get("retry-after", ""))
+        raise AssertionError("every try returns or raises")
+
+    def _once(self, request: Request, number: int) -> Reply:
+        connection = self._connection()
+        connection.request(request.method, request.target, request.body, dict(request.headers))
+        answer = connection.getresponse()
+        body = answer.read()  # a body that breaks off raises IncompleteRead
+        if answer.will_close:
+            self._drop()
+        return Reply(answer.status, {name.lower(): value for name, value in answer.getheaders()}, body, number)
+
+    def _connection(self) -> http.client.HTTPConnection:
+        found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
+        if found is None:
+            host, port = self._address
+            if self._secure:
+                found = http.client.HTTPSConnection(host, port, timeout=self._timeout_s, context=self._trust)
+            else:
+                found = http.client.HTTPConnection(host, port, timeout=self._timeout_s)
+            self._of_thread.connection = found
+        return found
+
+    def _drop(self) -> None:
+        """What is on it is not known any more."""
+        if connection := getattr(self._of_thread, "connection", None):
+            connection.close()
+            self._of_thread.connection = None
+
+
+def _wait(number: int, asked: str = "") -> None:
+    """Longer each time, and never in step with others; as long as the server asks for, within reason."""
+    wait_s = _FIRST_WAIT_S * 2 ** (number - 1) * random.uniform(0.5, 1.5)
+    time.sleep(min(max(wait_s, float(asked) if asked.isdigit() else 0.0), _LONGEST_WAIT_S))

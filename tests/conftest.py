@@ -1,0 +1,25 @@
+"""What several rings of tests share: services that are started once, when the first test asks for them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # for `services` and `faultproxy`
+
+from services import Azurite, S3Server, run_azurite, run_s3  # found by the line above
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    with run_azurite() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    with run_s3() as running:
+        yield running
