@@ -8,7 +8,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 .PHONY: install frameworks demo test test-fast test-slow check lint types bench docs clean
 
 install: .venv/installed .services/installed
-frameworks: .venv/frameworks
+frameworks: .venv/frameworks .services/installed
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
