@@ -78,7 +78,8 @@ def test_an_image_is_named_by_its_four_words_or_its_id() -> None:
 
 def boot(**changed: Any) -> Boot:
     given = {"agent_url": "http://h/a?sig=x", "agent_sha256": "f" * 64, "store": "http://h", "orders": "o"}
-    return Boot(**{**given, "variables": {"HF_TOKEN": "s3cret"}, "release": {}, **changed})
+    more = {"lease_s": 600.0, "release": {}, "arguments": {}, "variables": {"HF_TOKEN": "s3cret"}}
+    return Boot(**{**given, **more, **changed})
 
 
 def test_only_root_reads_the_secrets_of_a_machine() -> None:

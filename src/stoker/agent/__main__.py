@@ -13,13 +13,18 @@ from stoker.agent.attempt import carry_out
 from stoker.agent.machine import Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end
+from stoker.model import layout
+from stoker.stores import Store
 from stoker.stores.folder import FolderStore
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--lock-fd N]
+       tenant --config PATH
        stand-by --channel-fd N
-       end --folder PATH --key KEY"""
+       end --folder PATH --key KEY
+       fusermount [-o OPTIONS] DIR"""
 _NEEDED = {
     "run": {"--store", "--orders", "--folder", "--environments"},
+    "tenant": {"--config"},
     "stand-by": {"--channel-fd"},
     "end": {"--folder", "--key"},
 }
@@ -27,12 +32,18 @@ _NEEDED = {
 
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["fusermount"]:
+        from stoker.agent.data import fusermount  # here, because only a mount needs it
+
+        return fusermount.main(arguments[1:], os.environ)
     verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))
     if verb not in _NEEDED or not _NEEDED[verb] <= options.keys():
         print(USAGE, file=sys.stderr)  # noqa: T201  # the answer to a wrong command line
         return 2
     if verb == "end":
         return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
+    if verb == "tenant":
+        return _live(Path(options["--config"]))
     if verb == "stand-by":
         return _stand_by(int(options["--channel-fd"]))
     return run(options, os.environ)
@@ -45,11 +56,43 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
     if not _lock(folder, options.get("--lock-fd")):
         return 0
     _speak_to(folder.agent_log)
-    store = FolderStore.from_url(options["--store"])
+    store = _store(options, variables, folder)
     environments = Path(options["--environments"]).absolute()
-    machine = Machine(folder, environments, options.get("--uv", ""), _library(), dict(variables))
+    machine = Machine(folder, environments, options.get("--uv", ""), _library(), _without_access(variables))
     carry_out(store, options["--orders"], machine)
     return 0
+
+
+def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: NodeFolder) -> Store:
+    if not variables.get("STOKER_ACCESS"):
+        return FolderStore.from_url(options["--store"])
+    from stoker.agent.renewal import RenewedStore  # whoever has a folder needs no HTTP
+    from stoker.stores.access import Access
+
+    access = Access.from_text(variables["STOKER_ACCESS"])
+    return RenewedStore(access, variables["STOKER_SEAL"], layout.access_beside(options["--orders"]), folder.access)
+
+
+def _without_access(variables: Mapping[str, str]) -> dict[str, str]:
+    """What scripts may see, and whatever is started for them."""
+    for name in ("STOKER_ACCESS", "STOKER_SEAL"):
+        os.environ.pop(name, None)
+    return {name: value for name, value in variables.items() if name not in ("STOKER_ACCESS", "STOKER_SEAL")}
+
+
+def _live(config: Path) -> int:
+    import time  # here, with the rest, because only a machine that costs money needs them
+
+    from stoker.agent.lease import LeaseWatch
+    from stoker.agent.tenant import Tenancy, live
+
+    tenancy = Tenancy.read(config)
+    given = {"--store": tenancy.store, "--orders": tenancy.orders, **tenancy.arguments}
+    folder = NodeFolder(Path(given["--folder"]) / "tenant")
+    store = _store(given, tenancy.variables, folder)
+    lease = LeaseWatch(store, layout.lease_beside(tenancy.orders), tenancy.lease_s, time.monotonic)
+    words = [word for pair in given.items() for word in pair]
+    return live(tenancy, lease, [sys.executable, "-I", "-S", str(_library()), "run", *words])
 
 
 def _stand_by(fd: int) -> int:

@@ -49,9 +49,28 @@ def orders(run_id: str, number: int, node: int = 0) -> str:
     return f"{attempt(run_id, number)}node-{node}/orders.json"
 
 
+def accesses(run_id: str, number: int) -> str:
+    return f"{attempt(run_id, number)}access/"
+
+
 def access(run_id: str, number: int, node: int = 0) -> str:
     """A renewed `Access`, sealed with a key that only the server and the node have."""
-    return f"{attempt(run_id, number)}node-{node}/access"
+    return f"{accesses(run_id, number)}node-{node}"
+
+
+def access_beside(orders: str) -> str:
+    """The key of the access of the node that has these orders."""
+    attempt, node, _ = orders.rsplit("/", 2)
+    return f"{attempt}/access/{node}"
+
+
+def lease(run_id: str, number: int, node: int = 0) -> str:
+    """The newest `Lease` of a node, where nodes have one."""
+    return f"{attempt(run_id, number)}node-{node}/lease.json"
+
+
+def lease_beside(orders: str) -> str:
+    return f"{orders.rsplit('/', 1)[0]}/lease.json"
 
 
 def report(run_id: str, number: int, node: int = 0) -> str:

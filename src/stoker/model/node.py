@@ -21,6 +21,7 @@ class Features:
     shares_files: bool = False  # a path on the submitting computer means the same on the node
     look_every_s: float = 5.0  # how often looking is worth its cost
     patience_s: float = 120.0  # a node that is up but silent for longer is taken for lost
+    lease_s: float = 0.0  # a node that hears nothing for so long removes itself; 0: it costs nothing, and stays
 
 
 @dataclass(frozen=True, slots=True)

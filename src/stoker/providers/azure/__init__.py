@@ -25,13 +25,14 @@ from stoker.stores.nodeaccess import open_access
 
 GROUPS_API = "2024-03-01"
 EVENTS = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
+TOKENS = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
 _SIZES_KEPT_S = 3600.0
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 
 class AzureProvider:
     features: ClassVar[Features] = Features(
-        most_nodes=1, notice_s=30.0, spot=True, scale_to_zero=True, look_every_s=1.0, patience_s=15.0
+        most_nodes=1, notice_s=30.0, spot=True, scale_to_zero=True, look_every_s=1.0, patience_s=15.0, lease_s=600.0
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -105,9 +106,22 @@ class AzureProvider:
         access = Access.from_text(request.access)
         key = f"{request.orders.rsplit('/', 1)[0]}/agent.pyz"
         open_access(access).put(key, agent)
-        release = {"release": f"{self._account.arm}{group_id}?api-version={GROUPS_API}", "events": EVENTS}
+        account = self._account
+        release = {
+            "url": f"{account.arm.rstrip('/')}{group_id}?api-version={GROUPS_API}",
+            "token_url": f"{TOKENS}&resource={quote(account.arm, safe='')}",
+        }
         return custom_data(
-            Boot(signed_url(access, key), digest, request.store, request.orders, request.variables, release)
+            Boot(
+                agent_url=signed_url(access, key),
+                agent_sha256=digest,
+                store=request.store,
+                orders=request.orders,
+                lease_s=self.features.lease_s,
+                release=release,
+                arguments={"--events": EVENTS},
+                variables=request.variables,
+            )
         )
 
     def _sight(self, key: str, group: Group, vm: Vm | None) -> NodeSight:

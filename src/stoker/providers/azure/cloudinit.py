@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 CONFIG = "/etc/stoker/node.json"  # 0600: it holds the run's secrets and its token for the store
 BOOT = "/usr/local/lib/stoker/boot.py"
@@ -20,8 +19,10 @@ class Boot:
     agent_sha256: str
     store: str
     orders: str
-    variables: dict[str, str]
-    release: dict[str, str]  # how the node removes itself: the resource to delete, and the service that does it
+    lease_s: float  # the machine may stay so long without word from the server
+    release: dict[str, str]  # how it then removes itself, see `agent/release.py`
+    arguments: dict[str, str]  # more for the agent
+    variables: dict[str, str]  # the agent's environment
 
 
 # Runs on whatever Python 3 the image has. Nothing is left of a download that broke off; each try waits longer.
@@ -47,11 +48,7 @@ while not os.path.exists(place):
         print("could not fetch the agent: %s" % error, file=sys.stderr, flush=True)
         time.sleep(wait)
         wait = min(wait * 2, 30)
-arguments = ["run", "--store", node["store"], "--orders", node["orders"], "--folder", "/var/lib/stoker/node"]
-arguments += ["--environments", "/var/lib/stoker/environments"]
-for name, value in node["release"].items():
-    arguments += ["--" + name, value]
-os.execve(sys.executable, [sys.executable, "-I", "-S", place] + arguments, {**os.environ, **node["variables"]})
+os.execv(sys.executable, [sys.executable, "-I", "-S", place, "tenant", "--config", "/etc/stoker/node.json"])
 '''
 
 _UNIT_TEXT = f"""\
@@ -74,14 +71,8 @@ WantedBy=multi-user.target
 
 def custom_data(boot: Boot) -> str:
     """The cloud-init document. JSON is YAML, so nothing in it can be misread. Raises ValueError if it is too long."""
-    config: dict[str, Any] = {
-        "agent_url": boot.agent_url,
-        "agent_sha256": boot.agent_sha256,
-        "store": boot.store,
-        "orders": boot.orders,
-        "variables": boot.variables,
-        "release": boot.release,
-    }
+    folders = {"--folder": "/var/lib/stoker/node", "--environments": "/var/lib/stoker/environments"}
+    config = {**asdict(boot), "arguments": {**folders, **boot.arguments}}
     files = [
         _file(CONFIG, json.dumps(config), "0600"),
         _file(BOOT, _BOOT_SCRIPT, "0644"),

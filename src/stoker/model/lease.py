@@ -1,0 +1,13 @@
+"""The right of a node to stay. The server renews it; a node whose lease is not renewed saves and removes itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Lasts `seconds` from the moment the node first sees this `number`: no two clocks have to agree."""
+
+    number: int
+    seconds: float
