@@ -29,7 +29,11 @@ class MachineSpec:
 
 
 class Machines(Protocol):
-    """Machines by name. Each method returns when it is done, and an unknown name is a `KeyError` but for `destroy`."""
+    """Machines by name. Each method returns when it is done, and may be called from any thread.
+
+    A name that is unknown is a machine that is off: `alive` is False, there is nothing to power off or to destroy, and
+    the others raise `KeyError`.
+    """
 
     def names(self) -> list[str]:
         """Every machine there is, on or off; also those that a killed twin has left."""
@@ -46,7 +50,8 @@ class Machines(Protocol):
     def destroy(self, name: str) -> None:
         """Machine and disk are gone. Twice is fine."""
 
-    def alive(self, name: str) -> bool: ...
+    def alive(self, name: str) -> bool:
+        """False also for one that has shut itself down."""
 
     def run_command(self, name: str, script: str, timeout_s: float) -> tuple[int, str, str]:
         """Runs a shell script in the machine as root: exit code, stdout, stderr. 124 when it took too long."""

@@ -115,10 +115,10 @@ def _events(question: Question, subject: Subject) -> Reply:
     except (ValueError, KeyError, TypeError, AttributeError):
         return _refuse(400, "Bad request. Expected StartRequests with an EventId each")
     now = subject.events()
-    known = {each["EventId"] for each in now.get("Events", [])}
+    known = {str(each["EventId"]).lower() for each in now.get("Events", [])}
     if incarnation is not None and incarnation != now.get("DocumentIncarnation"):
         return _refuse(400, "Bad request. The document has changed")
-    if missing := [each for each in wanted if each not in known]:
+    if missing := [each for each in wanted if each.lower() not in known]:
         return _refuse(400, f"Bad request. Unknown EventId {missing[0]}")
     subject.acknowledge(wanted)
     return Reply(200, b"")

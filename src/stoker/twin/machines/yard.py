@@ -71,9 +71,10 @@ class Yard:
             self._power_on(machine)
 
     def power_off(self, name: str) -> None:
-        machine = self._machines[name]
-        with machine.lock:
-            self._power_off(machine)
+        machine = self._machines.get(name)
+        if machine is not None:
+            with machine.lock:
+                self._power_off(machine)
 
     def destroy(self, name: str) -> None:
         machine = self._machines.get(name)
@@ -87,7 +88,9 @@ class Yard:
 
     def alive(self, name: str) -> bool:
         """One that has shut itself down is off from the moment that somebody looks."""
-        machine = self._machines[name]
+        machine = self._machines.get(name)
+        if machine is None:
+            return False
         power = machine.power
         if power is not None and not power.alive:
             with machine.lock:
