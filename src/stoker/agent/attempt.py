@@ -6,9 +6,10 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.agent import gpus, meeting, memory
 from stoker.agent.endings import Broken, Ending, by_itself, exit_code, spell
@@ -19,8 +20,9 @@ from stoker.agent.keeping import Checkpoints
 from stoker.agent.launch import Place, commands
 from stoker.agent.machine import Machine
 from stoker.agent.masking import Masking
+from stoker.agent.nodefolder import remove_tree
 from stoker.agent.noticing import Noticing
-from stoker.agent.pace import Trouble
+from stoker.agent.pace import Trouble, persist
 from stoker.agent.ranks import Ranks
 from stoker.agent.reporting import Reporter
 from stoker.agent.restoring import put_back
@@ -36,12 +38,15 @@ from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.unpack import unpack
 
+if TYPE_CHECKING:
+    from stoker.agent.data.staging import Staging
+
 
 def carry_out(store: Store, orders_key: str, machine: Machine) -> None:
     """Returns when the final report is in the store, or at once where this attempt has been begun before."""
-    orders = load(Orders, store.get(orders_key))
+    orders = load(Orders, persist(lambda: store.get(orders_key)))
     attempt = Attempt(store, orders, machine)
-    if attempt.reporter.claim():
+    if persist(attempt.reporter.claim):
         errand = {"store": store.url, "orders": orders_key, "secrets": orders.job.secrets, "agent": os.getpid()}
         attempt.finish(attempt.ending(errand))
 
@@ -64,6 +69,7 @@ class Attempt:
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.out_of_memory = False
+        self.data: Staging | None = None
 
     def ending(self, errand: dict[str, Any]) -> Ending:
         """Goes through the phases, and turns whatever happens on the way into an ending."""
@@ -72,6 +78,7 @@ class Attempt:
             self.stopping.heed_signals()
             self.wishes.start()
             self.unpack()
+            self.stage()
             place = self.prepare()
             self.train(place)
             return self.judge()
@@ -81,12 +88,32 @@ class Attempt:
             return _broken(error)
 
     def unpack(self) -> None:
-        snapshot = load(Snapshot, self.store.get(layout.snapshot(self.orders.snapshot)))
-        unpack(self.store, snapshot, self.folder.work)
+        persist(self._unpack_code, self.stopping.check)
         job = self.orders.job
         for name in (job.outputs, *job.checkpoints):
             (self.folder.work / name).mkdir(parents=True, exist_ok=True)
         self.checkpoints.begin_from(put_back(self.store, self.orders, self.folder, self.reporter.tell))
+        self.stopping.check()
+
+    def _unpack_code(self) -> None:
+        """Into an empty folder, whatever an earlier try left there."""
+        remove_tree(self.folder.work)
+        snapshot = load(Snapshot, self.store.get(layout.snapshot(self.orders.snapshot)))
+        unpack(self.store, snapshot, self.folder.work)
+
+    def stage(self) -> None:
+        """Brings the data that is not on this machine, and has the script told where it is."""
+        if not self.orders.inputs:
+            return
+        from stoker.agent.data.staging import at_node  # here, because it is slow to import and most runs do without
+
+        self.reporter.say(phase=Phase.STAGING)
+        self.data = at_node(self.store, self.orders, self.machine, self.stopping, self.reporter.tell)
+        self.folder.data.symlink_to(self.data.folder)
+        self.ranks.helpers = lambda: self.data.helpers if self.data else set()
+        self.reporter.live = self._figures
+        places = self.data.stage()
+        self.orders = replace(self.orders, data={**self.orders.data, **places})
         self.stopping.check()
 
     def prepare(self) -> Place:
@@ -112,7 +139,9 @@ class Attempt:
         self.shipping.metrics.seen = self.goal.see
         self.shipping.start([command.rank for command in to_start], self.reporter.tell)
         self.keeper.start()
-        self.reporter.live = self.shipping.figures
+        self.reporter.live = self._figures
+        if self.data:
+            self.data.watch(self.ranks.processes)
         self.reporter.say(phase=Phase.RUNNING, started_at=_now())
 
         def each_time() -> None:
@@ -124,6 +153,8 @@ class Attempt:
 
         self.ranks.watch(self.stopping, each_time)
         self.noticing.ended()
+        if self.data:
+            self.data.finish()
         ends = tuple(self.ranks.ends[rank] for rank in sorted(self.ranks.ends))
         self.reporter.say(phase=Phase.SAVING, ended_at=_now(), ranks=ends)
         self.out_of_memory = memory.kills() > kills_before
@@ -156,7 +187,13 @@ class Attempt:
     def finish(self, ending: Ending) -> None:
         """Everything into the store, then the final report: whoever reads it finds all that it speaks of."""
         self.wishes.finish()
-        for step in (self.ranks.sweep, self.keeper.finish, self.noticing.conclude, *self.shipping.steps()):
+        for step in (
+            self.ranks.sweep,
+            self.keeper.finish,
+            self.noticing.conclude,
+            *self.shipping.steps(),
+            self._release_data,
+        ):
             try:
                 step()
             except Exception as error:  # the others are carried out all the same
@@ -164,6 +201,7 @@ class Attempt:
         os.chdir("/")  # out of the folder that is about to go
         with suppress(OSError):
             self.folder.clear()
+            self.folder.access.unlink(missing_ok=True)
 
         def last_words() -> dict[str, Any]:
             message = "; ".join(text for text in (ending.message, str(self.trouble)) if text)
@@ -171,6 +209,15 @@ class Attempt:
             return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said}
 
         self.reporter.finish(last_words)
+
+    def _release_data(self) -> None:
+        if self.data:
+            self.data.release()
+            self.folder.data.unlink(missing_ok=True)
+
+    def _figures(self) -> dict[str, Any]:
+        """What a report says of what goes on all the time."""
+        return {**self.shipping.figures(), **({"data": self.data.figures()} if self.data else {})}
 
     def _fenced_off(self) -> None:
         self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may commit nothing more")

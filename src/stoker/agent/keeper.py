@@ -18,7 +18,6 @@ EVERY_RESTLESS_S = 0.1
 EVERY_HURRIED_S = 0.05
 SHARE = 20  # looking takes at most one part in so many of the time
 LONGEST_S = 5.0
-FENCE_EVERY_S = 10.0
 HURRY_S = 2.0  # how long one hurry lasts where nothing comes to be finished
 
 Tell = Callable[[str, str], None]
@@ -39,7 +38,7 @@ class Keeper(Worker):
         self._failing_since = 0.0
         self._untidy = False
         self._look_took_s = 0.0
-        self._fence_due = time.monotonic() + FENCE_EVERY_S
+        self._fence_due = time.monotonic() + checkpoints.fence_every_s
         self._over = False
         self.trusted = False  # whoever wrote has ended by itself
         self.last: CheckpointSet | None = None
@@ -85,7 +84,7 @@ class Keeper(Worker):
         start = time.monotonic()
         try:
             if start >= self._fence_due:
-                self._fence_due = start + FENCE_EVERY_S
+                self._fence_due = start + self._checkpoints.fence_every_s
                 self._checkpoints.check_fence()
             made = self._checkpoints.commit(care)
             took_s = time.monotonic() - start

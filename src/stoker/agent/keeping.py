@@ -27,6 +27,7 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
 from stoker.stores import Store
+from stoker.stores.pacing import pacing
 
 QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
 HURRIED_QUIET_S = 0.25  # the same in a hurry
@@ -92,6 +93,11 @@ class Checkpoints:
     def restless(self) -> bool:
         """A commit waits for a quiet moment: worth looking for more often."""
         return bool(self._restless_since)
+
+    @property
+    def fence_every_s(self) -> float:
+        """How often it is worth asking whether another attempt has taken over."""
+        return pacing(self._store).fence_s
 
     def begin_from(self, restored: CheckpointSet | None) -> None:
         """What was put back is in the store: it is not sent again as long as it does not change."""

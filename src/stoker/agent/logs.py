@@ -13,6 +13,7 @@ from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
 from stoker.stores import Store
+from stoker.stores.pacing import pacing
 
 CHUNK_BYTES = 1 << 20
 TIMES_EVERY_S = 0.2
@@ -26,12 +27,14 @@ class RankLog:
         self._key = layout.log(orders.run_id, orders.attempt, rank)
         self._times_key = layout.log_times(orders.run_id, orders.attempt, rank)
         self.fd = os.open(folder.log(rank), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.write_every_s = pacing(store).write_s
         self.shipped = 0
         self._covered = 0  # bytes after `shipped` that belong to a secret whose beginning has been shipped
         self._seen = (0, time.time())  # the size at the last look, and when that was
         self._behind = False  # there is more to ship than the last look did
         self._times_size = 0
         self._times_due = 0.0
+        self._times_every_s = max(TIMES_EVERY_S, 2 * pacing(store).write_s)
 
     def ship(self, masking: Masking, *, final: bool) -> bool:
         """Ships one chunk, if there is news; True if there is more. To be repeated after StoreFailed."""
@@ -59,7 +62,7 @@ class RankLog:
             return
         line = f"[{self._seen[0]},{self._seen[1]:.3f}]\n".encode()
         self._times_size = self._store.append(self._times_key, self._times_size, line)
-        self._times_due = now + TIMES_EVERY_S
+        self._times_due = now + self._times_every_s
 
 
 class LogShipper(Worker):
@@ -80,6 +83,10 @@ class LogShipper(Worker):
     def sizes(self) -> dict[str, int]:
         return {str(rank): log.shipped for rank, log in self._logs.items()}
 
+    @property
+    def _write_every_s(self) -> float:
+        return max((log.write_every_s for log in self._logs.values()), default=0.0)
+
     def work(self) -> None:
         pace = Pace(0.01, 0.1)
         while True:
@@ -89,7 +96,8 @@ class LogShipper(Worker):
             if final and more is False:
                 return
             if not more:
-                pause_s = pace.after(self.sizes() != before)
+                shipped = self.sizes() != before
+                pause_s = max(pace.after(shipped), self._write_every_s if shipped else 0.0)
                 time.sleep(pause_s) if final else self.ending.wait(pause_s)
 
     def _ship(self, *, final: bool) -> bool | None:

@@ -19,6 +19,7 @@ from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
 from stoker.stores import Store
+from stoker.stores.pacing import pacing
 
 CHUNK_BYTES = 1 << 20
 EVENT_FILES_EVERY_S = 1.0
@@ -125,6 +126,8 @@ class MetricsShipper(Worker):
         self._size = 0
         self._unwritten = b""
         self._patience = Patience("metrics", trouble)
+        self._write_every_s = 2 * pacing(store).write_s
+        self._write_due = 0.0
         self.summaries = Summaries()
         self.sources: list[Source] = []
         self.seen: Callable[[Point, str], None] = lambda _point, _source: None
@@ -162,7 +165,7 @@ class MetricsShipper(Worker):
 
     def _write(self) -> bool:
         """True once nothing waits any more."""
-        if not self._unwritten or not self._patience.due:
+        if not self._unwritten or not self._patience.due or not self._write_is_due:
             return not self._unwritten
         try:
             self._size = self._store.append(self._key, self._size, self._unwritten)
@@ -171,4 +174,11 @@ class MetricsShipper(Worker):
             return False
         self._patience.worked()
         self._unwritten = b""
+        self._write_due = time.monotonic() + self._write_every_s
         return True
+
+    @property
+    def _write_is_due(self) -> bool:
+        """Where each write may cost, points wait for others. At the end, and when there are too many, none waits."""
+        full = len(self._unwritten) >= UNWRITTEN_BYTES
+        return full or self.ending.is_set() or time.monotonic() >= self._write_due

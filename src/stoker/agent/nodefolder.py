@@ -12,7 +12,8 @@ from typing import Any
 
 
 class NodeFolder:
-    """Private to one attempt on one node. Everything but the lock and the agent's own log goes when it ends."""
+    """Private to one attempt on one node. Everything but the lock and the agent's own log goes when it ends; the access
+    goes last."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -28,6 +29,8 @@ class NodeFolder:
         self.finished = root / "finished"  # STOKER_FINISHED
         self.restoring = root / "restoring"  # a checkpoint on its way back, until all of it is verified
         self.stop = root / "stop"  # STOKER_STOP
+        self.access = root / "access"  # mode 0600: the newest access to the store, for whoever finds the agent dead
+        self.data = root / "data"  # leads to what the node holds of the cache, mounts among it
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
 
     def log(self, rank: int) -> Path:

@@ -14,17 +14,20 @@ from stoker.agent.logs import RankLog
 from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.processes import belonging_to, end_all
-from stoker.errors import StokerError
+from stoker.errors import StokerError, StoreUnavailable
 from stoker.model.orders import Orders
 from stoker.model.wire import load
+from stoker.stores import Store
 from stoker.stores.folder import FolderStore
 
+UNSHIPPED = 3  # the exit code
 AGENT_S = 5.0  # for the kernel to end an agent after SIGKILL
 SPOOLERS_S = 1.0  # for what was printed last to get into the spool, once nobody prints
 
 
 def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
-    """Ends every process of the node, ships what they printed, and clears the folder. 1 if some processes remain.
+    """Ends every process of the node, ships what they printed, and clears the folder. 1 if some processes remain, and
+    `UNSHIPPED` if the store is out of reach: then what they printed is kept, and this is to be repeated.
 
     Harmless when there is nothing left, and when the agent lives after all: then nothing but processes is touched.
     """
@@ -32,10 +35,25 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
     end_all(key)
     with _locked(folder) as alone:
         if alone:
-            with suppress(StokerError, OSError, ValueError, KeyError, TypeError):  # as much as there is
+            try:
                 _ship_logs(folder, variables)
+            except StoreUnavailable:
+                return UNSHIPPED
+            except (StokerError, OSError, ValueError, KeyError, TypeError):
+                pass  # as much as there is
+            _release_data(folder)
             folder.clear()
+            folder.access.unlink(missing_ok=True)
     return 1 if belonging_to(key) else 0
+
+
+def _release_data(folder: NodeFolder) -> None:
+    """Whatever is still mounted goes, and the cache may remove what the node used."""
+    if folder.data.is_symlink():
+        from stoker.agent.data.room import remove_hold  # here, because few runs have data to bring
+
+        remove_hold(folder.data.readlink())
+        folder.data.unlink()
 
 
 def _end_agent(folder: NodeFolder) -> None:
@@ -54,7 +72,7 @@ def _end_agent(folder: NodeFolder) -> None:
 def _ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
     """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked."""
     errand = json.loads(folder.errand.read_bytes())
-    store = FolderStore.from_url(errand["store"])
+    store = _store(folder, errand["store"])
     orders = load(Orders, store.get(errand["orders"]))
     if any(name not in variables for name in errand["secrets"]):
         return
@@ -64,6 +82,15 @@ def _ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
         log = RankLog(store, orders, folder, int(spool.stem))
         while log.ship(masking, final=True):
             pass
+
+
+def _store(folder: NodeFolder, url: str) -> Store:
+    if not folder.access.exists():
+        return FolderStore.from_url(url)
+    from stoker.stores.access import Access  # whoever has a folder needs no HTTP
+    from stoker.stores.nodeaccess import open_access
+
+    return open_access(Access.from_text(folder.access.read_text()))
 
 
 def _wait_until_quiet(folder: NodeFolder) -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from stoker.errors import StokerError
+from stoker.errors import StokerError, StoreUnavailable
+
+T = TypeVar("T")
+
+UNAVAILABLE_S = 900.0  # for how long a store that is needed to begin with may be out of reach
 
 
 class Pace:
@@ -63,3 +69,17 @@ class Patience:
         if self._due:
             self._trouble.worked(self._who)
             self._pause_s = self._due = 0.0
+
+
+def persist(work: Callable[[], T], check: Callable[[], None] = lambda: None) -> T:
+    """What the work gives, once the store can be reached. `check` may raise to end the waiting."""
+    give_up, pause_s = time.monotonic() + UNAVAILABLE_S, 0.2
+    while True:
+        try:
+            return work()
+        except StoreUnavailable:
+            if time.monotonic() >= give_up:
+                raise
+        check()
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 5.0)

@@ -18,8 +18,7 @@ from stoker.model.report import Phase, Report
 from stoker.model.run import Event
 from stoker.model.wire import dump
 from stoker.stores import Store
-
-BEAT_S = 2.0
+from stoker.stores.pacing import pacing
 
 
 class Reporter:
@@ -27,6 +26,7 @@ class Reporter:
 
     def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble) -> None:
         self._store = store
+        self._beat_s = pacing(store).beat_s
         self._masking = masking
         self._key = layout.report(orders.run_id, orders.attempt, orders.node)
         self._events_key = layout.events(orders.run_id, orders.attempt, orders.node)
@@ -42,10 +42,12 @@ class Reporter:
 
     def claim(self) -> bool:
         """Writes the first report. False where another agent did: an attempt is begun once, wherever it is asked."""
+        words = dump(self._report)
         try:
-            self._store.put(self._key, dump(self._report), only_new=True)
+            self._store.put(self._key, words, only_new=True)
         except AlreadyThere:
-            return False
+            if self._store.get(self._key) != words:  # otherwise it is this very report, whose arrival was not told
+                return False
         self._thread.start()
         return True
 
@@ -78,7 +80,7 @@ class Reporter:
 
     def _run(self) -> None:
         while not self._ending:
-            self._news.wait(BEAT_S)
+            self._news.wait(self._beat_s)
             self._news.clear()
             self._write()
 
@@ -99,11 +101,15 @@ class Reporter:
         return True
 
     def _write_events(self) -> None:
-        while self._events:
-            self._store.append(self._events_key, self._events_size, self._events[0])
-            self._events_size += len(self._events[0])
+        """All that wait at once: each write may cost."""
+        with self._lock:
+            waiting = list(self._events)
+        if waiting:
+            lines = b"".join(waiting)
+            self._store.append(self._events_key, self._events_size, lines)
+            self._events_size += len(lines)
             with self._lock:
-                self._events.pop(0)
+                del self._events[: len(waiting)]
 
 
 def _now() -> datetime:

@@ -16,8 +16,7 @@ from stoker.model.orders import Notice, Orders, Wish, Wishes
 from stoker.model.report import Outcome
 from stoker.model.wire import load
 from stoker.stores import Store
-
-WISHES_EVERY_S = 0.1
+from stoker.stores.pacing import pacing
 
 
 class Stopped(Exception):
@@ -87,7 +86,7 @@ class WishWatch:
         self._done.set()
 
     def _run(self) -> None:
-        while not self._done.wait(WISHES_EVERY_S):
+        while not self._done.wait(pacing(self._store).wishes_s):
             with suppress(StokerError, ValueError, KeyError, TypeError):  # absent, or out of reach: go on
                 wishes = load(Wishes, self._store.get(self._key))
                 self._heed(wishes.notice)

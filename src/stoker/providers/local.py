@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
+from stoker.agent.orphans import UNSHIPPED
 from stoker.agent.pack import pack
 from stoker.agent.standby import ask
 from stoker.errors import ProviderFailed
@@ -135,9 +136,15 @@ class LocalProvider:
         return NodeSight(folder.name, NodeState.GONE, _last_words(folder / "agent.log"))
 
     def _end(self, folder: Path, key: str) -> None:
+        """Raises ProviderFailed where what the node printed waits for its store: the folder is still needed."""
         command = [*self._agent_command("end"), "--folder", str(folder), "--key", key]
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+        try:
+            ended = subprocess.run(command, timeout=_END_S, check=False, stdin=subprocess.DEVNULL, capture_output=True)
+            unshipped = ended.returncode == UNSHIPPED
+        except subprocess.TimeoutExpired:
+            unshipped = (folder / "access").exists()
+        if unshipped:
+            raise ProviderFailed(f"what {key} printed last waits for its store, which cannot be reached")
 
 
 def _last_words(log: Path) -> str:

@@ -25,10 +25,10 @@ from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, ServerUnavai
 from stoker.model.home import Home
 from stoker.server.api.app import build
 from stoker.server.database import Database
+from stoker.server.keychain import open_keychain
 from stoker.server.rebuild import rebuild
 from stoker.server.service import assemble
 from stoker.server.settings import Settings, from_environment
-from stoker.stores.folder import FolderStore
 
 log = logging.getLogger("stoker.server")
 
@@ -50,7 +50,7 @@ def serve(settings: Settings) -> None:
     _make_home(home)
     alive = _take_lock(home)
     listener = _listen(settings.port)
-    database, notices = _open_database(home)
+    database, notices = _open_database(settings)
     token = secrets.token_urlsafe(32)
     app = build(assemble(settings, token, database, notices))
     server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, lifespan="on"))
@@ -144,14 +144,15 @@ def _listen(port: int) -> socket.socket:
     return listener
 
 
-def _open_database(home: Home) -> tuple[Database, tuple[str, ...]]:
+def _open_database(settings: Settings) -> tuple[Database, tuple[str, ...]]:
+    home = settings.home
     try:
         return Database.open(home.database), ()
     except DatabaseUnusable as error:
         if error.hint:  # from a newer Stoker: not damaged, and not ours to touch
             raise
         log.error("%s", error.message)
-        database, notice = rebuild(home.database, FolderStore(home.store))
+        database, notice = rebuild(home, open_keychain(home.credentials, settings.keychain))
         log.warning("%s", notice)
         return database, (notice,)
 

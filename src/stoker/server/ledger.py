@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from stoker.engine.decision import Decision
-from stoker.errors import NotFound, StoreFailed
-from stoker.model import layout, wire
+from stoker.errors import NotFound
 from stoker.model.fields import nearest
 from stoker.model.run import Event, Run
 from stoker.server.database import Database
 from stoker.server.outside import call
-from stoker.stores import Store
-
-log = logging.getLogger(__name__)
+from stoker.server.recorder import Recorder
 
 
 class Ledger:
     """Whoever reads facts in order to change them holds `lock` from the reading to the saving."""
 
-    def __init__(self, database: Database, store: Store) -> None:
+    def __init__(self, database: Database, recorder: Recorder) -> None:
         self._database = database
-        self._store = store
+        self._recorder = recorder
         self._open: dict[str, Run] = {}
         self._changed = asyncio.Condition()
         self.lock = asyncio.Lock()
@@ -42,7 +38,7 @@ class Ledger:
             added = await call(self._database.add, run, submission, list(events))
             if added.id == run.id:  # otherwise the submission was known, and its run may be over
                 self._open[added.id] = added
-        await self._record([added])
+        await self._recorder.keep([added])
         return added
 
     async def save(self, decisions: Iterable[Decision]) -> list[Run]:
@@ -57,7 +53,7 @@ class Ledger:
             else:
                 self._open.pop(one.run.id, None)
         runs = [one.run for one in changed]
-        await self._record(runs)
+        await self._recorder.keep(runs)
         async with self._changed:
             self._changed.notify_all()
         return runs
@@ -98,10 +94,6 @@ class Ledger:
         async with self.lock:
             await call(self._database.remove, run.id)
 
-    async def _record(self, runs: Iterable[Run]) -> None:
-        """The store gets a copy that the database can be rebuilt from. Losing one write of it loses nothing yet."""
-        for run in runs:
-            try:
-                await call(self._store.put, layout.record(run.id), wire.dump(run))
-            except StoreFailed as error:
-                log.warning("could not keep a copy of %s in the store: %s", run.name, error.message)
+    async def stop_recording(self, run: Run) -> None:
+        """What lies in the store of the run is about to be removed."""
+        await self._recorder.forget(run)

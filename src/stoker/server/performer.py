@@ -11,28 +11,40 @@ from typing import Any
 
 from stoker.engine.actions import Action, Land, StartNode, StopNode, TellAgent
 from stoker.engine.decision import Decision
-from stoker.errors import Missing, StokerError
+from stoker.errors import Missing, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import layout, wire
 from stoker.model.node import NodeRequest
 from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run import Attempt, Event, Run
 from stoker.providers import Provider
+from stoker.server.accesses import Accesses
 from stoker.server.clock import Clock
 from stoker.server.landing import land
 from stoker.server.ledger import Ledger
 from stoker.server.outside import call
+from stoker.server.stores import Stores
 from stoker.server.vault import Vault
 from stoker.stores import Store
+from stoker.stores.pacing import NEAR, pacing
 
 log = logging.getLogger(__name__)
+
+_PAUSE_S = 2.0  # before a store that could not be used is asked again
 
 
 class Performer:
     def __init__(
-        self, providers: Mapping[str, Provider], store: Store, ledger: Ledger, vault: Vault, clock: Clock
+        self,
+        providers: Mapping[str, Provider],
+        stores: Stores,
+        accesses: Accesses,
+        ledger: Ledger,
+        vault: Vault,
+        clock: Clock,
     ) -> None:
         self._providers = providers
-        self._store = store
+        self._stores = stores
+        self._accesses = accesses
         self._ledger = ledger
         self._vault = vault
         self._clock = clock
@@ -40,61 +52,111 @@ class Performer:
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
         self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
         self.trouble: dict[str, str] = {}  # node key to why it could not be started
+        self._store_trouble: dict[str, str] = {}  # node key to why its store could not be used
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Node key to what keeps the store from being used for it."""
+        return {**self._accesses.trouble, **self._store_trouble}
 
     async def perform(self, action: Action) -> None:
         """Quick actions are done on return; long ones go on in the background, once at a time."""
         match action:
             case StartNode(run):
-                await self._start(run, _attempt(run))
+                await self._with_store(run, "start", self._start(run, _attempt(run)))
             case TellAgent(run):
-                await self._tell(run, _attempt(run))
+                if self._has_news(run, _attempt(run)):
+                    await self._with_store(run, "tell", self._tell(run, _attempt(run)))
+                if self._accesses.is_due(run, _attempt(run)):
+                    self._background(f"renew {_attempt(run).key}", call(self._accesses.renew, run, _attempt(run)))
             case StopNode(provider, key):
                 self._background(f"stop {key}", self._stop(provider, key))
             case Land(run):
                 self._background(f"land {run.id}", self._land(run))
 
-    async def _start(self, run: Run, attempt: Attempt) -> None:
-        orders = _orders(run, attempt)
-        key = layout.orders(run.id, attempt.number)
+    async def _with_store(self, run: Run, verb: str, work: Coroutine[Any, Any, None]) -> None:
+        """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
+        is asked for again."""
+        key = _attempt(run).key
         try:
-            await call(self._store.put, key, wire.dump(orders))
-            request = NodeRequest(attempt.key, key, self._store.url, secrets=self._vault.values(run.id))
+            near = pacing(self._stores.of(run)) is NEAR
+        except StokerError as error:
+            work.close()
+            self._store_trouble[key] = error.message
+            return
+        if near:
+            await work
+        else:
+            self._background(f"{verb} {key}", self._patiently(key, work))
+
+    async def _patiently(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+            self._store_trouble.pop(key, None)
+        except StokerError as error:
+            log.warning("%s waits for its store: %s", key, error.message)
+            self._store_trouble[key] = error.message
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _start(self, run: Run, attempt: Attempt) -> None:
+        store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
+        try:
+            access, seal = await call(self._accesses.first, run, attempt)
+            await call(store.put, key, wire.dump(_orders(run, attempt)))
+            secrets = self._vault.values(run.id)
+            request = NodeRequest(attempt.key, key, store.url, secrets=secrets, access=access, seal=seal)
             await call(self._providers[run.job.on].start, request)
+            self._wishes.setdefault(attempt.key, Wishes())
+        except StoreUnavailable:
+            raise
         except StokerError as error:
             log.warning("starting %s: %s", attempt.key, error.message)
             self.trouble[attempt.key] = error.message
 
-    async def _tell(self, run: Run, attempt: Attempt) -> None:
+    def _has_news(self, run: Run, attempt: Attempt) -> bool:
         """Nothing is written as long as there is nothing new to say."""
-        cancelled = run.wish is Wish.CANCEL
-        wishes = Wishes(run.wish, "cancelled" if cancelled else "", attempt.notice)
-        key = layout.wishes(run.id, attempt.number)
+        return _wishes(run, attempt) != self._wishes.get(attempt.key) or (
+            run.wish is Wish.CANCEL and attempt.key not in self.told
+        )
+
+    async def _tell(self, run: Run, attempt: Attempt) -> None:
+        wishes, store, key = _wishes(run, attempt), self._stores.of(run), layout.wishes(run.id, attempt.number)
         if attempt.key not in self._wishes:
-            self._wishes[attempt.key] = await call(self._said, key)
+            self._wishes[attempt.key] = await call(self._said, store, key)
         if wishes != self._wishes[attempt.key]:
-            await call(self._store.put, key, wire.dump(wishes))
+            await call(store.put, key, wire.dump(wishes))
             self._wishes[attempt.key] = wishes
-        if cancelled:
+        if wishes.wish is Wish.CANCEL:
             self.told.setdefault(attempt.key, self._clock.steady())
 
-    def _said(self, key: str) -> Wishes:
+    def _said(self, store: Store, key: str) -> Wishes:
         """What an earlier server may have told the agent."""
         try:
-            return wire.load(Wishes, self._store.get(key))
+            return wire.load(Wishes, store.get(key))
         except Missing:
             return Wishes()
 
     async def _stop(self, provider: str, key: str) -> None:
-        await call(self._providers[provider].stop, key)
+        try:
+            await call(self._providers[provider].stop, key)
+        except ProviderFailed as error:
+            log.warning("stopping %s: %s", key, error.message)
+            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as the node is seen
+            return
         self.told.pop(key, None)
         self._wishes.pop(key, None)
         self.trouble.pop(key, None)
+        self._store_trouble.pop(key, None)
+        self._accesses.forget(key)
 
     async def _land(self, run: Run) -> None:
         """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
         try:
-            folder = await asyncio.to_thread(land, self._store, run, Path(run.land_in))
+            folder = await asyncio.to_thread(land, self._stores.of(run), run, Path(run.land_in))
             await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder))
+        except StoreUnavailable as error:
+            log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
+            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
         except (StokerError, OSError) as error:
             problem = error.message if isinstance(error, StokerError) else f"{error.strerror}: {error.filename}"
             await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
@@ -124,6 +186,10 @@ class Performer:
 
 def _attempt(run: Run) -> Attempt:
     return run.attempts[-1]
+
+
+def _wishes(run: Run, attempt: Attempt) -> Wishes:
+    return Wishes(run.wish, "cancelled" if run.wish is Wish.CANCEL else "", attempt.notice)
 
 
 def _orders(run: Run, attempt: Attempt) -> Orders:

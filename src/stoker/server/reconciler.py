@@ -13,38 +13,39 @@ from stoker.engine.placement import why_waiting
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
-from stoker.errors import Missing, StokerError, StoreFailed
-from stoker.model import layout, wire
-from stoker.model.node import Need, NodeSight
-from stoker.model.report import Report
+from stoker.errors import StokerError, StoreFailed
+from stoker.model.node import Need, NodeSight, NodeState
 from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
 from stoker.server.ledger import Ledger
 from stoker.server.outside import call
 from stoker.server.performer import Performer
-from stoker.stores import Store
+from stoker.server.reports import Reports
+from stoker.server.stores import Stores
+from stoker.stores.pacing import NEAR, pacing
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 5.0  # between rounds when no run needs a node
 TROUBLE_S = 1.0  # after a round that failed
-SILENT_S = 10.0  # agents speak every two seconds: one that has not for this long has a reason
+SILENT_S = 10.0  # an agent that has said nothing for this long, and for as many beats as this, has a reason
+_BEATS = 5
 
 Sights = Mapping[str, list[NodeSight]]  # by provider
 
 
 class Reconciler:
     def __init__(
-        self, ledger: Ledger, store: Store, providers: Mapping[str, Provider], performer: Performer, clock: Clock
+        self, ledger: Ledger, stores: Stores, providers: Mapping[str, Provider], performer: Performer, clock: Clock
     ) -> None:
         self._ledger = ledger
-        self._store = store
+        self._stores = stores
         self._providers = providers
         self._performer = performer
         self._clock = clock
         self._woken = asyncio.Event()
-        self._reports: dict[str, tuple[bytes, Report, float]] = {}  # by node key: raw, read, when it last changed
+        self._reports = Reports(stores, clock, self.wake)
         self._unclaimed: dict[str, float] = {}  # by node key: since when
 
     def wake(self) -> None:
@@ -57,18 +58,30 @@ class Reconciler:
         if run.state is RunState.QUEUED and not run.reason:
             slots = {name: _slots(provider) for name, provider in self._providers.items()}
             return replace(run, reason=why_waiting(run, self._ledger.open, slots))
-        _, report, since = self._reports.get(run.attempt.key if run.attempt else "", (b"", None, 0.0))
-        if report is None or run.state.ended:
+        key = run.attempt.key if run.attempt else ""
+        seen = self._reports.of(key)
+        if run.state.ended:
             return run
-        silent = self._clock.steady() - since > SILENT_S
-        reason = f"its agent has said nothing for a while{self._why_silent()}" if silent else run.reason
-        return replace(run, metrics=report.metrics, reason=reason)
+        if trouble := self._performer.waiting.get(key) or seen.trouble:
+            return replace(run, reason=f"its store cannot be used: {trouble}")
+        if seen.report is None:
+            return run
+        reason = f"its agent has said nothing for a while{self._why_silent(run)}" if self._silent(run) else run.reason
+        return replace(run, metrics=seen.report.metrics, reason=reason)
 
-    def _why_silent(self) -> str:
-        """The store is the only way in which an agent can speak."""
+    def _silent(self, run: Run) -> bool:
+        seen = self._reports.of(run.attempt.key if run.attempt else "")
+        beats_s = _BEATS * pacing(self._stores.of(run)).beat_s
+        return self._clock.steady() - seen.since > max(SILENT_S, beats_s)
+
+    def _why_silent(self, run: Run) -> str:
+        """The store is the only way in which an agent can speak. A far one is not asked while somebody waits."""
+        store = self._stores.of(run)
+        if pacing(store) is not NEAR:
+            return ""
         try:
-            self._store.put("probe", b"?")
-            self._store.delete("probe")
+            store.put("probe", b"?")
+            store.delete("probe")
         except StoreFailed as error:
             return f": {error.message.split(': could not')[0]}; {error.hint}" if error.hint else f": {error.message}"
         return ""
@@ -87,7 +100,8 @@ class Reconciler:
     async def round(self) -> float:
         """One look, decide, save, act. Returns how long to wait for the next."""
         sights = {name: await call(provider.look) for name, provider in self._providers.items()}
-        await call(self._read_reports, self._ledger.open)
+        gone = {sight.key for some in sights.values() for sight in some if sight.state is NodeState.GONE}
+        await self._reports.look(self._ledger.open, gone)
         slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
             runs = {run.id: run for run in self._ledger.open}
@@ -116,34 +130,20 @@ class Reconciler:
         mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-")}
         waiting = attempt.key not in claimed([run])
         current = None if waiting else mine.pop(attempt.key, None)
-        _, report, since = self._reports.get(attempt.key, (b"", None, None))
+        if current and current.state is NodeState.GONE and not self._reports.heard_last(attempt.key):
+            current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
+        said = self._reports.of(attempt.key)
         told = self._performer.told.get(attempt.key)
         steady = self._clock.steady()
         return Sighting(
             node=current,
-            report=report,
+            report=said.report,
             leftovers=tuple(mine),
-            silent_s=steady - since if since else 0.0,
+            silent_s=steady - said.since if said.since else 0.0,
             patience_s=self._providers[run.job.on].features.patience_s,
             wished_s=steady - told if told else 0.0,
             trouble=self._performer.trouble.get(attempt.key, ""),
         )
-
-    def _read_reports(self, runs: list[Run]) -> None:
-        """In a thread. A report that has not changed is not parsed again."""
-        needed = claimed(runs)
-        for key in self._reports.keys() - needed:
-            del self._reports[key]
-        for run in runs:
-            attempt = run.attempt
-            if not attempt or attempt.key not in needed:
-                continue
-            try:
-                raw = self._store.get(layout.report(run.id, attempt.number))
-            except Missing:
-                continue
-            if raw != self._reports.get(attempt.key, (b"",))[0]:
-                self._reports[attempt.key] = (raw, wire.load(Report, raw), self._clock.steady())
 
     def _sweep(self, sights: Sights) -> list[Action]:
         needed = claimed(self._ledger.open)

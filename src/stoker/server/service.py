@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.providers import Provider, Setup, load
+from stoker.server.accesses import Accesses
 from stoker.server.clock import Clock
 from stoker.server.database import Database
 from stoker.server.datasets import Datasets
 from stoker.server.datasettable import DatasetTable
+from stoker.server.keychain import open_keychain
 from stoker.server.ledger import Ledger
 from stoker.server.performer import Performer
 from stoker.server.reconciler import Reconciler
+from stoker.server.recorder import Recorder
 from stoker.server.settings import Settings
-from stoker.server.shelf import Shelf
+from stoker.server.shelf import Shelves
+from stoker.server.stores import Stores
+from stoker.server.storetable import StoreTable
 from stoker.server.vault import Vault
-from stoker.stores import Store
-from stoker.stores.folder import FolderStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +30,13 @@ class Service:
     token: str
     clock: Clock
     started_at: datetime
-    store: Store
+    stores: Stores
+    accesses: Accesses
     providers: Mapping[str, Provider]
     database: Database
     ledger: Ledger
     vault: Vault
-    shelf: Shelf
+    shelves: Shelves
     datasets: Datasets
     reconciler: Reconciler
     notices: tuple[str, ...] = ()  # what an administrator should know, such as a rebuilt database
@@ -40,24 +44,27 @@ class Service:
 
 def assemble(settings: Settings, token: str, database: Database, notices: tuple[str, ...] = ()) -> Service:
     clock = Clock()
-    store = FolderStore(settings.home.store)
+    keychain = open_keychain(settings.home.credentials, settings.keychain)
+    stores = Stores(settings.home, StoreTable(database.engine, settings.home.stores), keychain)
+    accesses = Accesses(stores, keychain, clock, settings.access_s)
     providers = load(Setup(settings.home, settings.slots))
-    ledger = Ledger(database, store)
+    ledger = Ledger(database, Recorder(stores))
     vault = Vault(settings.home.secrets)
-    performer = Performer(providers, store, ledger, vault, clock)
-    reconciler = Reconciler(ledger, store, providers, performer, clock)
+    performer = Performer(providers, stores, accesses, ledger, vault, clock)
+    reconciler = Reconciler(ledger, stores, providers, performer, clock)
     return Service(
         settings=settings,
         token=token,
         clock=clock,
         started_at=clock.now(),
-        store=store,
+        stores=stores,
+        accesses=accesses,
         providers=providers,
         database=database,
         ledger=ledger,
         vault=vault,
-        shelf=Shelf(store),
-        datasets=Datasets(DatasetTable(database.engine), lambda _: store, lambda: "folder"),
+        shelves=Shelves(stores),
+        datasets=Datasets(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name),
         reconciler=reconciler,
         notices=notices,
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.errors import BadInput
 from stoker.model.home import Home
+from stoker.server.keychain import WAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class Settings:
     home: Home
     port: int = 0  # 0: any free one
     slots: int | None = None  # nodes on this computer at once; None: one per core
+    keychain: str = "auto"  # where credentials are kept: the system's keyring if it has one, or `file`
+    access_s: float = 86_400.0  # how long a node may use what it is given of a store, before that has to be renewed
     idle_exit_s: float = 7200.0  # a server with nothing to do and nobody asking ends; the next command starts one
 
 
@@ -25,8 +28,18 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
         home=Home(root),
         port=_whole(environ, "STOKER_PORT", 0),
         slots=slots or None,
+        keychain=_one_of(environ, "STOKER_KEYCHAIN", WAYS),
+        access_s=float(_whole(environ, "STOKER_ACCESS_LIFE", 86_400)),
         idle_exit_s=float(_whole(environ, "STOKER_IDLE_EXIT", 7200)),
     )
+
+
+def _one_of(environ: Mapping[str, str], name: str, words: Sequence[str]) -> str:
+    """The first of them where the variable is not set."""
+    text = environ.get(name) or words[0]
+    if text not in words:
+        raise BadInput(f"{name} is `{text}`, expected " + " or ".join(f"`{word}`" for word in words))
+    return text
 
 
 def _whole(environ: Mapping[str, str], name: str, default: int) -> int:

@@ -6,16 +6,22 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Collection
-from contextlib import suppress
-from typing import BinaryIO
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import Any, BinaryIO
 
 from stoker.errors import AlreadyThere, Corrupt, Missing
 from stoker.model import layout, wire
 from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.server.stores import Stores
 from stoker.stores import Store
 from stoker.stores.blobstream import read_blobs
+from stoker.stores.pacing import NEAR, pacing
+from stoker.stores.reader import open_object
 
 _IN_MEMORY_BYTES = 8 << 20
+_AT_ONCE = 8
+_ASK_EACH = 20  # files that are asked for one by one; with more of them, one listing of a far store is less
 _YOUNG_S = 3600.0  # a blob this young may belong to a submission that is just arriving
 
 
@@ -28,7 +34,26 @@ class Shelf:
 
     def missing(self, snapshot: Snapshot) -> list[str]:
         hashes = {entry.sha256 for entry in snapshot.entries if entry.kind is EntryKind.FILE}
-        return sorted(sha256 for sha256 in hashes - self._known if not self._has(sha256))
+        unknown = hashes - self._known
+        if len(unknown) > _ASK_EACH and pacing(self._store) is not NEAR:
+            self._known |= {stored.key.rsplit("/", 1)[-1] for stored in self._store.list("blobs")}
+            return sorted(hashes - self._known)
+        return sorted(sha256 for sha256 in unknown if not self._has(sha256))
+
+    def has(self, id: str) -> bool:
+        try:
+            self._store.get(layout.snapshot(id), 0, 1)
+        except Missing:
+            return False
+        return True
+
+    def bring(self, id: str, source: Store) -> None:
+        """A snapshot and all of its files from another store. Raises Missing where that does not have it."""
+        snapshot = wire.load(Snapshot, source.get(layout.snapshot(id)))
+        for sha256 in self.missing(snapshot):
+            self._store.put(layout.blob(sha256), open_object(source, layout.blob(sha256)))
+            self._known.add(sha256)
+        self.keep(snapshot)
 
     def keep(self, snapshot: Snapshot) -> None:
         with suppress(AlreadyThere):
@@ -36,9 +61,10 @@ class Shelf:
 
     def take(self, stream: BinaryIO) -> int:
         """Each blob is checked before it is kept under its hash, so that a hash in the store can be trusted."""
-        taken = 0
-        for sha256, content in read_blobs(stream):
-            with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as spool:
+        taken: list[Future[None]] = []
+        with ThreadPoolExecutor(_AT_ONCE, "shelf") as threads, ExitStack() as spools:
+            for sha256, content in read_blobs(stream):
+                spool = spools.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))
                 digest = hashlib.sha256()
                 while piece := content.read(1 << 20):
                     digest.update(piece)
@@ -46,10 +72,26 @@ class Shelf:
                 if digest.hexdigest() != sha256:
                     raise Corrupt(f"a file arrived that does not have the hash {sha256}", hint="submit again")
                 spool.seek(0)
-                self._store.put(layout.blob(sha256), spool)  # type: ignore[arg-type]  # it reads like any file
-            self._known.add(sha256)
-            taken += 1
-        return taken
+                taken.append(self._start(threads, sha256, spool))
+                if len(taken) >= _AT_ONCE:
+                    taken[-_AT_ONCE].result()  # as many are held in memory as are on their way
+        for one in taken:
+            one.result()
+        return len(taken)
+
+    def _start(self, threads: ThreadPoolExecutor, sha256: str, spool: Any) -> Future[None]:
+        """Where the store is a disk, threads would only get in each other's way."""
+        if pacing(self._store) is not NEAR:
+            return threads.submit(self._put, sha256, spool)
+        done: Future[None] = Future()
+        self._put(sha256, spool)
+        done.set_result(None)
+        return done
+
+    def _put(self, sha256: str, spool: Any) -> None:
+        with spool:
+            self._store.put(layout.blob(sha256), spool)
+        self._known.add(sha256)
 
     def tidy(self, in_use: Collection[str]) -> None:
         """Removes snapshots that no run names, and blobs that no snapshot names."""
@@ -75,3 +117,46 @@ class Shelf:
             return False
         self._known.add(sha256)
         return True
+
+
+class Shelves:
+    """One shelf for each store that runs are kept in. Called from several threads."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._shelves: dict[str, tuple[Store, Shelf]] = {}
+
+    def of(self, name: str) -> Shelf:
+        store = self._stores.open(name)
+        known = self._shelves.get(name)
+        if known is None or known[0] is not store:  # opened anew: what was known of it may be of another time
+            known = self._shelves[name] = (store, Shelf(store))
+        return known[1]
+
+    @property
+    def workspace(self) -> Shelf:
+        return self.of(self._stores.workspace.name)
+
+    def find(self, key: str) -> bytes:
+        """An object of a snapshot, wherever it is. Raises Missing."""
+        for name in self._in_order():
+            with suppress(Missing):
+                return self._stores.open(name).get(key)
+        raise Missing(f"no store has `{key}`")
+
+    def fill(self, store: str, snapshot: str) -> bool:
+        """Whether the store has the snapshot, after bringing it from another one if need be."""
+        shelf = self.of(store)
+        if shelf.has(snapshot):
+            return True
+        for name in self._in_order():
+            if name != store:
+                with suppress(Missing):
+                    shelf.bring(snapshot, self._stores.open(name))
+                    return True
+        return False
+
+    def _in_order(self) -> list[str]:
+        """The most likely first."""
+        known = self._stores.all
+        return [one.name for one in sorted(known, key=lambda one: not one.workspace)]

@@ -87,8 +87,10 @@ def read_copy(path: Path) -> list[KnownStore]:
 
 
 def _row(store: KnownStore) -> dict[str, Any]:
-    return wire.to_plain(store) | {"workspace": store.workspace, "added_at": _text(store.added_at)}
-
-
-def _text(at: datetime | None) -> str:
-    return at.isoformat() if at else ""
+    return {
+        "name": store.name,
+        "url": store.url,
+        "credential": store.credential,
+        "workspace": store.workspace,
+        "added_at": store.added_at.isoformat() if store.added_at else "",
+    }

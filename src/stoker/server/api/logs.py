@@ -16,12 +16,12 @@ from stoker.server.api.shape import answer, service_of
 from stoker.server.outside import call
 from stoker.server.service import Service
 from stoker.stores import Store
+from stoker.stores.pacing import NEAR, pacing
 
 router = APIRouter(tags=["logs"])
 
 PIECE_BYTES = 1 << 20
 NOTED_WITHIN_S = 1.0  # of being written, the time of a line is noted
-EAGER_S, LAZY_S = 0.01, 0.1  # between looks at a log that just grew, and at one that has been quiet
 
 
 @router.get("/runs/{name}/logs")
@@ -29,7 +29,7 @@ async def available(request: Request, name: str) -> Response:
     """Which logs there are, and how long they are by now."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    return answer({"logs": await call(_list, service.store, run)})
+    return answer({"logs": await call(_list, service.stores.of(run), run)})
 
 
 @router.get("/runs/{name}/logs/{attempt}/{rank}")
@@ -40,32 +40,44 @@ async def read(
     answer ends when the attempt has ended and all of its log was sent; one that ends otherwise was cut off."""
     service = service_of(request)
     run = await service.ledger.find(name)
+    store = service.stores.of(run)
     if since:
-        offset = max(offset, await call(_offset_at, service.store, run.id, attempt, rank, since))
-    pieces = _follow(service, run, attempt, rank, offset) if follow else _read(service, run.id, attempt, rank, offset)
+        offset = max(offset, await call(_offset_at, store, run.id, attempt, rank, since))
+    pieces = _follow(service, run, attempt, rank, offset) if follow else _read(store, run.id, attempt, rank, offset)
     return StreamingResponse(pieces, media_type="application/octet-stream", headers={"Stoker-Offset": str(offset)})
 
 
-async def _read(service: Service, run_id: str, attempt: int, rank: int, offset: int) -> AsyncIterator[bytes]:
-    while piece := await call(_piece, service.store, layout.log(run_id, attempt, rank), offset):
+async def _read(store: Store, run_id: str, attempt: int, rank: int, offset: int) -> AsyncIterator[bytes]:
+    while piece := await call(_piece, store, layout.log(run_id, attempt, rank), offset):
         offset += len(piece)
         yield piece
+        if len(piece) < PIECE_BYTES:
+            return
 
 
 async def _follow(service: Service, run: Run, number: int, rank: int, offset: int) -> AsyncIterator[bytes]:
-    pause_s = EAGER_S
+    store = service.stores.of(run)
+    pace = pacing(store)
+    pause_s = pace.eager_s
     while True:
         # Asked before reading: what an attempt that is over has written is all there.
         over = _over(run, number)
-        async for piece in _read(service, run.id, number, rank, offset):
+        async for piece in _read(store, run.id, number, rank, offset):
             offset += len(piece)
-            pause_s = EAGER_S
+            pause_s = pace.eager_s
             yield piece
         if over:
             return
+        run = await _next(service, run, pause_s)
+        pause_s = min(pause_s * 1.2, pace.lazy_s)
+
+
+async def _next(service: Service, run: Run, pause_s: float) -> Run:
+    """The run after a pause, which its end cuts short."""
+    if pause_s <= NEAR.lazy_s:
         await asyncio.sleep(pause_s)
-        pause_s = min(pause_s * 1.2, LAZY_S)
-        run = await service.ledger.find(run.name)
+        return await service.ledger.find(run.name)
+    return await service.ledger.wait(run.name, run.version, pause_s)
 
 
 def _over(run: Run, number: int) -> bool:
@@ -111,7 +123,7 @@ def _offset_at(store: Store, run_id: str, attempt: int, rank: int, since: float)
             break
         offset, noted_at = at, seconds
     else:
-        if since > noted_at + NOTED_WITHIN_S:
+        if since > noted_at + NOTED_WITHIN_S + 4 * pacing(store).write_s:
             return _size(store, layout.log(run_id, attempt, rank))
     return int(offset)
 

@@ -22,7 +22,7 @@ async def points(request: Request, name: str, after: int = 0) -> Response:
     """All points behind the first `after`; `next` is what to pass to get only newer ones."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    found = await call(_points, service.store, run)
+    found = await call(_points, service.stores.of(run), run)
     return answer({"points": found[after:], "next": len(found)})
 
 

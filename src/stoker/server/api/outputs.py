@@ -23,7 +23,7 @@ async def listing(request: Request, name: str) -> Response:
     """The newest attempt's output files. `complete` is true once they will not change any more."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    found = await call(manifest, service.store, run)
+    found = await call(manifest, service.stores.of(run), run)
     attempt = run.attempt.number if run.attempt else 0
     return answer({"attempt": attempt, "entries": found.entries, "complete": run.state.ended})
 
@@ -33,10 +33,10 @@ async def contents(request: Request, name: str) -> Response:
     """A tar stream of the contents, each once, named by sha256."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    found = await call(manifest, service.store, run)
+    found = await call(manifest, service.stores.of(run), run)
     sizes = {entry.sha256: entry.size_bytes for entry in found.entries if entry.kind is EntryKind.FILE}
     items = (
-        (sha256, size, partial(open_object, service.store, layout.output(run.id, sha256)))
+        (sha256, size, partial(open_object, service.stores.of(run), layout.output(run.id, sha256)))
         for sha256, size in sizes.items()
     )
     return StreamingResponse(blob_stream(items), media_type="application/x-tar")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -20,6 +21,7 @@ from stoker.model.submission import Submission
 from stoker.server.admission import admit, no_effect
 from stoker.server.api.shape import answer, body, gives, service_of, takes
 from stoker.server.outside import call
+from stoker.server.removal import remove_run
 from stoker.server.service import Service
 
 router = APIRouter(tags=["runs"])
@@ -58,9 +60,11 @@ async def submit(request: Request) -> Response:
     admit(submission.job, service.providers)
     if submission.name and not _NAME.fullmatch(submission.name):
         raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
-    await _check_snapshot(service, submission.snapshot)
+    store = service.stores.workspace.name
+    if not await call(service.shelves.fill, store, submission.snapshot):
+        raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
     now = service.clock.now()
-    run = _new_run(submission, Run.__dataclass_fields__.keys() & Submission.__dataclass_fields__.keys(), service)
+    run = _new_run(submission, store, now)
     service.vault.keep(run.id, submission.secrets)
     added = await service.ledger.add(run, submission.key, [Event(now, "submitted", _submitted_text(submission))])
     if added.id != run.id:
@@ -147,26 +151,20 @@ async def remove(request: Request, name: str) -> Response:
     run = await service.ledger.find(name)
     if not run.state.ended:
         raise Conflict(f"`{name}` is {run.state}", hint=f"cancel it first: `stoker cancel {name}`")
-    await call(_remove_bytes, service, run)
+    await service.ledger.stop_recording(run)
+    await call(remove_run, service.stores.of(run), run.id)
     await service.ledger.remove(run)
-    await call(lambda: service.shelf.tidy(service.database.snapshots_in_use()))
+    await call(lambda: service.shelves.of(run.store).tidy(service.database.snapshots_in_use()))
     return answer({"removed": name})
 
 
-async def _check_snapshot(service: Service, id: str) -> None:
-    try:
-        await call(service.store.get, layout.snapshot(id), 0, 1)
-    except Missing:
-        raise NotFound(f"the store has no snapshot `{id}`", hint="submit again") from None
-
-
-def _new_run(submission: Submission, shared: set[str], service: Service) -> Run:
+def _new_run(submission: Submission, store: str, now: datetime) -> Run:
     """A run has everything of its submission but the secrets, the key and the wish for a name."""
+    shared = Run.__dataclass_fields__.keys() & Submission.__dataclass_fields__.keys()
     given = {name: getattr(submission, name) for name in shared}
-    now = service.clock.now()
     # Ids sort by the time of submission, and need no one to hand out numbers.
     id = f"{int(now.timestamp() * 1000):012x}{os.urandom(4).hex()}"
-    return Run(id=id, number=0, submitted_at=now, **given)
+    return Run(id=id, number=0, submitted_at=now, store=store, **given)
 
 
 def _submitted_text(submission: Submission) -> str:
@@ -176,12 +174,7 @@ def _submitted_text(submission: Submission) -> str:
 
 def _agent_events(service: Service, run: Run, number: int) -> list[Event]:
     try:
-        lines = service.store.get(layout.events(run.id, number)).splitlines()
+        lines = service.stores.of(run).get(layout.events(run.id, number)).splitlines()
     except Missing:
         return []
     return [wire.load(Event, line) for line in lines if line.endswith(b"}")]
-
-
-def _remove_bytes(service: Service, run: Run) -> None:
-    for stored in list(service.store.list(layout.run(run.id).rstrip("/"))):
-        service.store.delete(stored.key)

@@ -22,7 +22,7 @@ async def register(request: Request, keep: bool = True) -> Response:
     snapshot = await body(request, Snapshot)
     for entry in snapshot.entries:
         checked_path(entry.path)
-    shelf = service_of(request).shelf
+    shelf = await call(lambda: service_of(request).shelves.workspace)
     missing = await call(shelf.missing, snapshot)
     if keep and not missing:
         await call(shelf.keep, snapshot)
@@ -32,7 +32,7 @@ async def register(request: Request, keep: bool = True) -> Response:
 @router.get("/snapshots/{id}", responses=gives(Snapshot))
 async def show(request: Request, id: str) -> Response:
     try:
-        return answer(wire.load(Snapshot, await call(service_of(request).store.get, layout.snapshot(id))))
+        return answer(wire.load(Snapshot, await call(service_of(request).shelves.find, layout.snapshot(id))))
     except Missing:
         raise NotFound(f"there is no snapshot `{id}`") from None
 
@@ -41,7 +41,7 @@ async def show(request: Request, id: str) -> Response:
 async def blob(request: Request, sha256: str) -> Response:
     """The content of one file of a snapshot."""
     try:
-        data = await call(service_of(request).store.get, layout.blob(sha256))
+        data = await call(service_of(request).shelves.find, layout.blob(sha256))
     except Missing:
         raise NotFound(f"there is no file `{sha256}`") from None
     return Response(data, media_type="application/octet-stream")
@@ -54,5 +54,5 @@ async def upload(request: Request) -> Response:
         async for chunk in request.stream():
             await call(spool.write, chunk)
         spool.seek(0)
-        stored = await call(service_of(request).shelf.take, spool)  # type: ignore[arg-type]  # it reads
+        stored = await call(service_of(request).shelves.workspace.take, spool)  # type: ignore[arg-type]  # it reads
     return answer({"stored": stored})

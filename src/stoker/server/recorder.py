@@ -1,0 +1,67 @@
+"""A copy of every run in its store, from which the database can be made again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+
+from stoker.errors import StokerError
+from stoker.model import layout, wire
+from stoker.model.run import Run
+from stoker.server.outside import call
+from stoker.server.stores import Stores
+from stoker.stores.pacing import NEAR, pacing
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
+
+
+class Recorder:
+    """Where a store is far, nobody waits for the copy: the newest facts are written as soon as that is possible."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._waiting: dict[str, Run] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
+
+    async def keep(self, runs: Iterable[Run]) -> None:
+        """Losing one write of it loses nothing yet."""
+        for run in runs:
+            try:
+                if pacing(self._stores.of(run)) is NEAR:
+                    await self._write(run)
+                    continue
+            except StokerError as error:
+                log.warning("could not keep a copy of %s in its store: %s", run.name, error.message)
+                continue
+            self._waiting[run.id] = run
+            if run.id not in self._writing:
+                self._writing[run.id] = asyncio.create_task(self._write_newest(run.id), name=f"record {run.name}")
+
+    async def forget(self, run: Run) -> None:
+        """The run is about to be removed: nothing of it is written from here on."""
+        self._waiting.pop(run.id, None)
+        if task := self._writing.pop(run.id, None):
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _write_newest(self, run_id: str) -> None:
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while run := self._waiting.pop(run_id, None):
+                try:
+                    await self._write(run)
+                    pause_s = _FIRST_PAUSE_S
+                except StokerError as error:
+                    log.warning("a copy of %s cannot be kept in its store yet: %s", run.name, error.message)
+                    self._waiting.setdefault(run_id, run)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        finally:
+            if self._writing.get(run_id) is asyncio.current_task():
+                del self._writing[run_id]
+
+    async def _write(self, run: Run) -> None:
+        await call(self._stores.of(run).put, layout.record(run.id), wire.dump(run))
