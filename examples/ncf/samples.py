@@ -36,8 +36,9 @@ class Samples:
     def _unliked(self, users: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Films drawn at random, none that the user likes; one is a film the user dislikes, if there is any."""
         drawn = rng.integers(0, self.dataset.films, (len(users), self.negatives), dtype=np.int32)
-        for _ in range(3):  # what is still wrong after three times does no harm
-            again = np.flatnonzero(self._known(users[:, None], drawn))
+        again = np.arange(drawn.size)
+        for _ in range(20):  # for whoever likes nearly everything, a few that are still wrong do no harm
+            again = again[self._known(users[again // self.negatives], drawn.flat[again])]
             drawn.flat[again] = rng.integers(0, self.dataset.films, len(again), dtype=np.int32)
         if len(self.dataset.disliked) and self.negatives:
             first = self.dataset.dislike_at[users]
@@ -62,7 +63,7 @@ class _Known:
 
     def __call__(self, users: np.ndarray, films: np.ndarray) -> np.ndarray:
         slots = self._slots(users, films)
-        return (self._bits[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8)) & 1
+        return (self._bits[slots >> np.uint64(3)] >> (slots & np.uint64(7)).astype(np.uint8) & 1).astype(bool)
 
     def _slots(self, users: np.ndarray, films: np.ndarray) -> np.ndarray:
         pairs = users.astype(np.uint64) * self._count + films.astype(np.uint64)
