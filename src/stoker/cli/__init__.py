@@ -21,6 +21,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "plan": "Show what `stoker run` would do, and do nothing.",
         "run": "Run a job and show its output.",
         "rerun": "Run an earlier run once more, with the same code and Python.",
+        "data": "Bring data to a store, and keep versions of it.",
         "certify": "Prove that a script survives evictions exactly.",
     },
     "Watch": {
@@ -38,6 +39,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Set up": {
         "doctor": "Check that this computer is ready to run jobs.",
         "server": "Start, stop or look at this computer's server.",
+        "twin": "Start, stop or look at the twin, the simulated cloud.",
         "schema": "Print the JSON Schema of the job file, for editors.",
         "completion": "Print the script that completes commands in a shell.",
     },

@@ -20,6 +20,7 @@ from stoker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from stoker.client.comparison import Difference
+    from stoker.client.data.datasets import Datasets
     from stoker.client.submission import Plan
 
 NEWEST = "last"
@@ -36,6 +37,13 @@ class Client:
         """Settings default to the environment's. Starts this computer's server if need be, unless `start` is off."""
         given = settings or from_environment()
         return cls(given, launch.connect(given, start=start))
+
+    @property
+    def datasets(self) -> Datasets:
+        """Data in stores, with versions."""
+        from stoker.client.data.datasets import Datasets  # not needed to submit or follow
+
+        return Datasets(self.connection, self.settings)
 
     def plan(self, job: Job, folder: Path | str = ".") -> Plan:
         """What `submit` would do. Relative paths of the job start from `folder`."""

@@ -128,7 +128,7 @@ class Datasets:
         names = self._table.names()
         if name in names:
             numbers = ", ".join(str(version.number) for version in self._table.versions(name)[:10])
-            return NotFound(f"there is no `{text}`", hint=f"`{name}` has the versions {numbers}")
+            return NotFound(f"there is no `{text}`", hint=f"versions of `{name}`: {numbers}")
         near = nearest(name, names)
         hint = f"did you mean `{near}`?" if near else "see all with `stoker data ls`"
         return NotFound(f"there is no dataset called `{name}`", hint=hint)

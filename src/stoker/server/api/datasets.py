@@ -44,6 +44,13 @@ async def manifest(request: Request, ref: str) -> Response:
     return Response(data, media_type="application/json")
 
 
+@router.get("/datasets/{ref}/runs")
+async def runs(request: Request, ref: str) -> Response:
+    """The names of runs that read this version, newest first."""
+    service = service_of(request)
+    return answer({"runs": await call(service.database.runs_using, await call(service.datasets.resolve, ref))})
+
+
 @router.get("/datasets/{name}/start", responses=gives(DatasetStart))
 async def start(request: Request, name: str, store: str = "") -> Response:
     """What to know before content is sent: the store it goes to, the newest version, and a mark to register with."""

@@ -1,0 +1,90 @@
+"""Datasets, as a program asks for them: `Client.connect().datasets`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stoker.client.connection import Connection
+from stoker.client.data import adding, getting, putting, verifying
+from stoker.client.data.difference import DataDifference, differ
+from stoker.client.data.getting import Got
+from stoker.client.data.putting import Put, Wish
+from stoker.client.data.reaching import Reaching
+from stoker.client.data.registry import About, Registry, Removal
+from stoker.client.data.verifying import Fault
+from stoker.client.progress import Progress
+from stoker.client.settings import Settings
+from stoker.model.dataset import DataFile, DatasetVersion, reference
+
+
+class Datasets:
+    """Versions are named as `hymenoptera` (the newest), `hymenoptera@3`, or by the beginning of their hash. `progress`
+    may be looked at from another thread while a call goes on."""
+
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        self._settings = settings
+        self._registry = Registry(connection, settings.person)
+        self._reaching = Reaching(connection, settings)
+
+    def put(
+        self,
+        source: Path | str,
+        name: str,
+        *,
+        store: str = "",
+        about: About | None = None,
+        follow_links: bool = False,
+        repair: bool = False,
+        progress: Progress | None = None,
+    ) -> Put:
+        """Brings a folder or a file to a store, and makes a version of it, unless the newest is just that."""
+        wish = Wish(Path(source), name, store, about or About(), follow_links, repair)
+        return putting.put(wish, self._settings, self._registry, self._reaching, progress or Progress())
+
+    def add(
+        self, name: str, pattern: str, *, store: str, about: About | None = None, progress: Progress | None = None
+    ) -> Put:
+        """Makes a version of what is in a store already. Nothing is copied."""
+        told = about or About()
+        return adding.add(name, pattern, store, told, self._registry, self._reaching, progress or Progress())
+
+    def get(self, ref: str, folder: Path | str, *, overwrite: bool = False, progress: Progress | None = None) -> Got:
+        """Brings the files of a version to a folder."""
+        version, given = self.show(ref), progress or Progress()
+        return getting.get(
+            version, Path(folder), self._settings, self._registry, self._reaching, given, overwrite=overwrite
+        )
+
+    def verify(self, ref: str, *, quick: bool = False, progress: Progress | None = None) -> list[Fault]:
+        """What of a version is not in its store as it should be. With `quick` contents are not read."""
+        version = self.show(ref)
+        files = self.files(version)
+        store = self._reaching.store(version.store, reads=getting.prefixes(files))
+        return verifying.verify(store, files, progress or Progress(), quick=quick)
+
+    def versions(self, name: str = "") -> list[DatasetVersion]:
+        """By name, newest first; without a name those of all datasets."""
+        return self._registry.versions(name)
+
+    def show(self, ref: str) -> DatasetVersion:
+        reference(ref)
+        return self._registry.resolve(ref)
+
+    def files(self, version: DatasetVersion) -> Sequence[DataFile]:
+        """By path."""
+        return self._registry.manifest(version).files
+
+    def runs(self, version: DatasetVersion) -> list[str]:
+        """The names of runs that read it, newest first."""
+        return self._registry.runs(version)
+
+    def diff(self, first: str, second: str) -> DataDifference:
+        """What differs between two versions, of the same dataset or not."""
+        one, other = self.show(first), self.show(second)
+        return differ(one, other, self._registry.manifest(one), self._registry.manifest(other))
+
+    def remove(self, ref: str, *, force: bool = False) -> Removal:
+        """A version, or all of them where no version is named. Refused for what a run has used, unless `force`."""
+        reference(ref)
+        return self._registry.remove(ref, force=force)

@@ -1,0 +1,176 @@
+"""Brings a folder to a store as a version of a dataset: only content that the store lacks is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.client.data.carrying import Item, send
+from stoker.client.data.folder import Found, clashes, look
+from stoker.client.data.hashing import hashes
+from stoker.client.data.reaching import Reaching
+from stoker.client.data.registry import About, Registry, Start
+from stoker.client.data.verifying import faults
+from stoker.client.progress import Progress
+from stoker.client.settings import Settings
+from stoker.client.statindex import StatIndex
+from stoker.errors import Corrupt, DatasetChanging, DatasetRefused
+from stoker.model import layout
+from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
+from stoker.stores import Store
+
+_TRIES = 3  # for files that change under the upload
+_PAUSE_S = 1.0
+_PATIENCE_S = 600.0  # with content that is being removed from the store
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A version, and what it took to make it. `new` is false where it is the newest one already."""
+
+    version: DatasetVersion
+    new: bool
+    sent_files: int
+    sent_bytes: int
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What to put, and how. With `repair` content in the store is read and sent again where it is not what it should
+    be; otherwise what is there is trusted."""
+
+    source: Path
+    name: str
+    store: str = ""  # empty: the workspace's
+    about: About = About()
+    follow_links: bool = False
+    repair: bool = False
+
+
+def put(wish: Wish, settings: Settings, registry: Registry, reaching: Reaching, progress: Progress) -> Put:
+    """May be repeated, and goes on where it stopped. Raises DatasetRefused where the folder cannot be a dataset."""
+    checked_name(wish.name)
+    give_up = time.monotonic() + _PATIENCE_S
+    tries = _TRIES
+    while True:
+        start = registry.start(wish.name, wish.store)
+        try:
+            return _Putting(wish, start, settings, registry, reaching, progress).run()
+        except DatasetChanging:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(_PAUSE_S)
+        except Corrupt as error:
+            tries -= 1
+            if not tries:
+                raise DatasetRefused(
+                    f"a file changed while it was being sent: {error.message}", hint="try again"
+                ) from error
+
+
+class _Putting:
+    def __init__(
+        self,
+        wish: Wish,
+        start: Start,
+        settings: Settings,
+        registry: Registry,
+        reaching: Reaching,
+        progress: Progress,
+    ) -> None:
+        self._wish = wish
+        self._start = start
+        self._index = StatIndex(index_file(settings, wish.source))
+        self._registry = registry
+        self._reaching = reaching
+        self._progress = progress
+        self._files: list[DataFile] = []
+        self._sent: dict[str, int] = {}
+
+    def run(self) -> Put:
+        found = look(self._wish.source, follow_links=self._wish.follow_links)
+        warnings = tuple(clashes(one.path for one in found))
+        if not self._wish.repair and (same := self._unchanged(found)):
+            return Put(same, False, 0, 0, warnings)
+        store = self._reaching.store(self._start.store, reads=["data/"], writes=["data/"])
+        self._progress.begin("putting", len(found), sum(one.seen.st_size for one in found))
+        send(store, self._lacking(found, store), self._progress.moved)
+        version = self._register()
+        new = self._start.newest is None or version.number != self._start.newest.number
+        return Put(version, new, len(self._sent), sum(self._sent.values()), warnings)
+
+    def _unchanged(self, found: list[Found]) -> DatasetVersion | None:
+        """The newest version, if that is what the folder holds; no file is read to find out."""
+        newest = self._start.newest
+        if newest is None or newest.files != len(found) or newest.store != self._start.store:
+            return None
+        known = [DataFile(one.path, one.seen.st_size, self._index.known(one.path, one.seen)) for one in found]
+        if not all(file.sha256 for file in known) or Manifest(known).id != newest.id:
+            return None
+        self._files = known
+        return self._register() if self._wish.about else newest
+
+    def _register(self) -> DatasetVersion:
+        return self._registry.register(self._wish.name, self._start, Manifest(self._files), self._wish.about)
+
+    def _lacking(self, found: list[Found], store: Store) -> Iterator[Item]:
+        """What has to be sent, each content once, while the files are still being hashed."""
+        present = None if self._wish.repair else _Present(store, self._known())
+        later: list[tuple[Found, str]] = []
+        for one, sha256 in hashes(found, self._index, lambda *_: None):
+            size = one.seen.st_size
+            self._files.append(DataFile(one.path, size, sha256))
+            if present is None:
+                later.append((one, sha256))
+            elif sha256 in self._sent or sha256 in present:
+                self._progress.skipped(size, 1)
+            else:
+                yield self._item(one, sha256)
+        if later:
+            wrong = {file.sha256 for file in faults(store, self._files)}
+            for one, sha256 in later:
+                if sha256 in wrong and sha256 not in self._sent:
+                    yield self._item(one, sha256)
+                else:
+                    self._progress.skipped(one.seen.st_size, 1)
+
+    def _item(self, one: Found, sha256: str) -> Item:
+        self._sent[sha256] = one.seen.st_size
+        return Item(one.place, layout.content(sha256), one.seen.st_size, sha256)
+
+    def _known(self) -> Iterator[str]:
+        """What the newest version has in the same store."""
+        newest = self._start.newest
+        if newest and newest.store == self._start.store:
+            yield from (file.sha256 for file in self._registry.manifest(newest).files)
+
+
+class _Present:
+    """Content that the store has: known from the last manifest, and from one listing once that does not suffice."""
+
+    def __init__(self, store: Store, known: Iterator[str]) -> None:
+        self._store = store
+        self._hashes = {bytes.fromhex(sha256) for sha256 in known}
+        self._listed = False
+
+    def __contains__(self, sha256: str) -> bool:
+        wanted = bytes.fromhex(sha256)
+        if wanted not in self._hashes and not self._listed:
+            self._listed = True
+            names = (stored.key.rpartition("/")[2] for stored in self._store.list("data"))
+            self._hashes |= {bytes.fromhex(name) for name in names if len(name) == 64 and _is_hex(name)}
+        return wanted in self._hashes
+
+
+def _is_hex(name: str) -> bool:
+    return not name.strip("0123456789abcdef")
+
+
+def index_file(settings: Settings, folder: Path) -> Path:
+    """What the files of this folder hashed to. One per folder, apart from those of source trees."""
+    return settings.home.trees / hashlib.sha256(b"data " + os.fsencode(folder.absolute())).hexdigest()[:32]

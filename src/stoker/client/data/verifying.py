@@ -1,0 +1,106 @@
+"""Reads what a version has in its store, and says what is not there or not what it should be."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from stoker.client.progress import Progress
+from stoker.errors import Missing
+from stoker.model.dataset import DataFile
+from stoker.stores import Store
+
+_THREADS = 8
+_PIECE_BYTES = 4 << 20
+_BATCH = 512  # files handed to the threads at once: a million of them need not all wait in memory
+
+
+class Wrong(StrEnum):
+    MISSING = "missing"
+    DAMAGED = "damaged"  # other bytes than were stored
+    CHANGED = "changed"  # a file registered in place that is no longer the one that was registered
+
+
+class Fault(NamedTuple):
+    path: str
+    wrong: Wrong
+    key: str
+    sha256: str
+
+
+def verify(store: Store, files: Sequence[DataFile], progress: Progress, *, quick: bool = False) -> list[Fault]:
+    """Every content that is not right, each once for every path that has it. With `quick` sizes are compared and
+    nothing is read. Files in place are known by size and etag alone."""
+    in_place = [file for file in files if file.key]
+    contents = [file for file in files if not file.key]
+    progress.begin("verifying", len(files), sum(file.size_bytes for file in files))
+    found = [*_listed(store, in_place, progress)]
+    found += _listed(store, contents, progress) if quick else _read(store, contents, progress.moved)
+    return sorted(found)
+
+
+def faults(store: Store, files: Sequence[DataFile]) -> list[Fault]:
+    """The contents that are missing or damaged; everything is read."""
+    return list(_read(store, files, lambda *_: None))
+
+
+def _listed(store: Store, files: Sequence[DataFile], progress: Progress) -> Iterator[Fault]:
+    """By one listing of what they have in common."""
+    if not files:
+        return
+    wanted = {file.stored_at for file in files}
+    seen = {stored.key: stored for stored in store.list(_shared_folder(wanted)) if stored.key in wanted}
+    for file in files:
+        stored = seen.get(file.stored_at)
+        progress.skipped(file.size_bytes, 1)
+        if stored is None:
+            yield _fault(file, Wrong.MISSING)
+        elif stored.size_bytes != file.size_bytes or (file.key and stored.etag != file.etag):
+            yield _fault(file, Wrong.CHANGED if file.key else Wrong.DAMAGED)
+
+
+def _read(store: Store, files: Sequence[DataFile], told: Callable[[int, int], None]) -> Iterator[Fault]:
+    by_hash: dict[str, list[DataFile]] = {}
+    for file in files:
+        by_hash.setdefault(file.sha256, []).append(file)
+
+    def look(same: list[DataFile]) -> Wrong | None:
+        wrong = _content(store, same[0], told)
+        told((len(same) - 1) * same[0].size_bytes, len(same))
+        return wrong
+
+    waiting = iter(by_hash.values())
+    with ThreadPoolExecutor(_THREADS) as threads:
+        while batch := list(islice(waiting, _BATCH)):
+            for same, wrong in zip(batch, threads.map(look, batch), strict=True):
+                if wrong:
+                    yield from (_fault(file, wrong) for file in same)
+
+
+def _content(store: Store, file: DataFile, told: Callable[[int, int], None]) -> Wrong | None:
+    digest = hashlib.sha256()
+    at = 0
+    try:
+        while piece := store.get(file.stored_at, at, _PIECE_BYTES):
+            digest.update(piece)
+            at += len(piece)
+            told(len(piece), 0)
+            if len(piece) < _PIECE_BYTES or at > file.size_bytes:
+                break
+    except Missing:
+        return Wrong.MISSING
+    return None if digest.hexdigest() == file.sha256 and at == file.size_bytes else Wrong.DAMAGED
+
+
+def _shared_folder(keys: Collection[str]) -> str:
+    first, last = min(keys).split("/")[:-1], max(keys).split("/")[:-1]
+    shared = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "/".join(name for name, _ in shared)
+
+
+def _fault(file: DataFile, wrong: Wrong) -> Fault:
+    return Fault(file.path, wrong, file.stored_at, file.sha256)

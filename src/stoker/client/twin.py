@@ -1,0 +1,143 @@
+"""Starting, finding and stopping the twin: the simulated cloud of this computer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.client import lock
+from stoker.client.settings import Settings
+from stoker.errors import TwinFailed
+
+if TYPE_CHECKING:
+    import subprocess
+
+_START_S = 30.0
+_STOP_S = 30.0
+_PAUSE_S = 0.02
+
+_children: list[subprocess.Popen[bytes]] = []  # kept so that one that ends can be reaped
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a twin is started with. None and empty leave it as it was."""
+
+    seed: int | None = None
+    weather: str = ""
+    speed: float = 1.0
+    port: int = 0
+    plain: bool = False  # no namespaces
+
+    def variables(self) -> dict[str, str]:
+        given = {
+            "STOKER_TWIN_SEED": "" if self.seed is None else str(self.seed),
+            "STOKER_TWIN_WEATHER": self.weather,
+            "STOKER_TWIN_SPEED": str(self.speed),
+            "STOKER_TWIN_PORT": str(self.port) if self.port else "",
+            "STOKER_TWIN_PLAIN": "1" if self.plain else "",
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+def find(settings: Settings) -> dict[str, Any] | None:
+    """Where the twin is and how to log in to it; None where none runs."""
+    try:
+        told: dict[str, Any] = json.loads((settings.home.twin / "twin.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return told if lock.is_held(settings.home.twin / "twin.alive") else None
+
+
+def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
+    """The address of a twin that answers, and whether it was started just now."""
+    if told := find(settings):
+        return told, False
+    folder = settings.home.twin
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    log = folder / "twin.log"
+    said_before = log.stat().st_size if log.exists() else 0
+    child = _spawn(settings, wanted, log)
+    give_up = time.monotonic() + _START_S
+    while time.monotonic() < give_up:
+        ended = child.poll() is not None  # asked before looking: its last words must not be missed
+        if told := find(settings):
+            return told, True
+        if ended:
+            message, hint = _last_words(log, said_before)
+            raise TwinFailed(f"the twin could not start: {message}", hint=hint or f"its log is {log}")
+        time.sleep(_PAUSE_S)
+    raise TwinFailed(f"the twin did not answer within {_START_S:.0f} s", hint=f"its log is {log}")
+
+
+def down(settings: Settings, *, forget: bool = False) -> bool:
+    """Ends the twin and switches its machines off. With `forget` all it knew is removed. False: none was running."""
+    told = find(settings)
+    if told:
+        os.kill(int(told["pid"]), signal.SIGTERM)
+        give_up = time.monotonic() + _STOP_S
+        while lock.is_held(settings.home.twin / "twin.alive"):
+            if time.monotonic() > give_up:
+                raise TwinFailed(
+                    f"the twin (pid {told['pid']}) does not end", hint=f"end it with `kill -9 {told['pid']}`"
+                )
+            time.sleep(_PAUSE_S)
+    _children[:] = [child for child in _children if child.poll() is None]
+    if forget:
+        shutil.rmtree(settings.home.twin, ignore_errors=True)
+    return told is not None
+
+
+def status(settings: Settings) -> dict[str, Any] | None:
+    """What the twin says of itself, or None where none runs."""
+    told = find(settings)
+    return {**ask(told, "status"), "url": told["url"], "pid": told["pid"]} if told else None
+
+
+def ask(told: dict[str, Any], word: str) -> dict[str, Any]:
+    """A question to the twin's own API."""
+    import ssl  # 20 ms, for a command that few use
+    from urllib.error import URLError
+    from urllib.request import Request, urlopen
+
+    request = Request(f"{told['url']}/twin/{word}", headers={"Authorization": f"Bearer {told['token']}"})
+    try:
+        with urlopen(request, context=ssl.create_default_context(cafile=told["authority"]), timeout=10) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except (URLError, OSError, ValueError) as error:
+        raise TwinFailed(f"the twin at {told['url']} does not answer: {error}", hint="stoker twin down") from error
+
+
+def _spawn(settings: Settings, wanted: Wanted, log: Path) -> subprocess.Popen[bytes]:
+    import subprocess  # 12 ms, and only this command needs it
+    import sys
+
+    environ = {name: value for name, value in settings.for_server().items() if not name.startswith("STOKER_TWIN_")}
+    with log.open("ab") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "stoker.twin"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd=settings.home.twin,
+            env={**environ, **wanted.variables()},
+            start_new_session=True,
+        )
+    _children.append(child)
+    return child
+
+
+def _last_words(log: Path, said_before: int) -> tuple[str, str]:
+    with log.open("rb") as file:
+        file.seek(said_before)
+        said = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+    message = next((line.removeprefix("error:").strip() for line in said if line.startswith("error:")), "")
+    hint = next((line.removeprefix("hint:").strip() for line in said if line.startswith("hint:")), "")
+    return message or (said[-1] if said else "it ended without a word"), hint
