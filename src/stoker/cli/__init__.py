@@ -39,6 +39,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Set up": {
         "doctor": "Check that this computer is ready to run jobs.",
         "server": "Start, stop or look at this computer's server.",
+        "store": "Say where runs and data are kept: a folder, Azure Blob or S3.",
         "twin": "Start, stop or look at the twin, the simulated cloud.",
         "schema": "Print the JSON Schema of the job file, for editors.",
         "completion": "Print the script that completes commands in a shell.",

@@ -159,6 +159,12 @@ class Database:
         with self._engine.connect() as connection:
             return list(connection.execute(query).scalars())
 
+    def runs_in(self, store: str) -> list[str]:
+        """The names of runs that are kept in this store, newest first."""
+        query = select(_RUNS.c.name).where(_RUNS.c.facts.contains(f'"store":"{store}"', autoescape=True))
+        with self._engine.connect() as connection:
+            return list(connection.execute(query.order_by(_RUNS.c.id.desc())).scalars())
+
     def events(self, run_id: str) -> list[Event]:
         query = select(_EVENTS).where(_EVENTS.c.run_id == run_id).order_by(_EVENTS.c.seq)
         with self._engine.connect() as connection:

@@ -16,8 +16,6 @@ from stoker.stores import Store
 SKEW_WARN_S = 60.0
 SKEW_FAIL_S = 300.0  # Azure and S3 refuse at 15 minutes; tokens begin and end by the store's clock long before
 
-Trial = tuple[str, Callable[[], str], str]  # its name, what to do and what that found, and what to do if it fails
-
 
 @dataclass(frozen=True, slots=True)
 class Subject:
@@ -25,7 +23,7 @@ class Subject:
 
     open: Callable[[], Store]
     reach: Callable[[], Reach | None]  # None: it is on this computer
-    token: Callable[[], str]
+    token: Callable[[], StoreFinding]
 
 
 def check(subject: Subject) -> list[StoreFinding]:
@@ -75,7 +73,6 @@ def _tried(store: Store, subject: Subject) -> list[StoreFinding]:
         ("conditional write", ("write",), probe.write_new, "the store must know `If-None-Match`: use another one"),
         ("append", ("write", "read"), probe.append, "look at the finding above"),
         ("delete", ("write",), probe.delete, "allow deleting: Storage Blob Data Contributor, or `d` in a SAS"),
-        ("node tokens", (), subject.token, "give the account's key, or log in: `stoker store add` again"),
     ):
         if failed & set(needs):
             findings += _skipped((name,))
@@ -85,7 +82,7 @@ def _tried(store: Store, subject: Subject) -> list[StoreFinding]:
         if findings[-1].verdict is Verdict.FAIL:
             failed.add(name)
     probe.clear()
-    return findings
+    return [*findings, subject.token()]
 
 
 def _try(name: str, work: Callable[[], str], advice: str) -> StoreFinding:

@@ -21,12 +21,11 @@ from stoker.client.certify.verdict import differs
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.errors import Conflict, StokerError
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.job import Job
 from stoker.model.run import Attempt, AttemptState, Event, RunState
 from stoker.model.snapshot import Snapshot
-from stoker.stores.folder import FolderStore
 
 Tell = Callable[[str], None]
 
@@ -51,7 +50,6 @@ class Certification:
     runs: list[Run] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._store = FolderStore(self.client.settings.home.store) if self.client.settings.local else None
         # Outputs stay in the store, as those of a server elsewhere do: the user's own folder is not filled with them.
         apart = replace(self.client.settings, server=self.client.connection.address.url)
         self.client = Client(apart, self.client.connection)
@@ -195,14 +193,10 @@ class Certification:
         listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/outputs")
         return {entry.path: entry.sha256 for entry in wire.from_plain(Snapshot, listed).entries if entry.sha256}
 
-    def _saved(self, run: Run) -> tuple[str, ...] | None:
-        """Checkpoints are no part of the API: they are looked up in the store of this computer's server."""
-        if self._store is None:
-            return None
-        keys = sorted(one.key for one in self._store.list(layout.checkpoint_sets(run.facts.id)))
-        return (
-            tuple(entry.path for entry in wire.load(CheckpointSet, self._store.get(keys[-1])).entries) if keys else ()
-        )
+    def _saved(self, run: Run) -> tuple[str, ...]:
+        """The paths in its newest checkpoint; none where nothing was kept."""
+        kept = self.client.connection.get(f"/v1/runs/{quote(run.name, safe='')}/checkpoints")["newest"]
+        return tuple(entry.path for entry in wire.from_plain(CheckpointSet, kept).entries) if kept else ()
 
     def _last_words(self, run: Run) -> str:
         words = b""

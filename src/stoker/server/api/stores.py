@@ -1,0 +1,114 @@
+"""Stores: add, list, try, choose and forget them; and a part of one for a client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastapi import APIRouter, Request, Response
+
+from stoker.errors import BadInput, Conflict
+from stoker.model.store import KnownStore, works
+from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.outside import call
+from stoker.server.service import Service
+from stoker.server.storetrial import try_known, try_new
+from stoker.stores.credential import Credential, CredentialKind
+
+router = APIRouter(tags=["stores"])
+
+
+@dataclass(frozen=True, slots=True)
+class NewStore:
+    """`credential` is its kind, and `values` what that kind has: these go to the keychain and nowhere else."""
+
+    name: str
+    url: str
+    credential: str = "none"
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+    check: bool = True  # add it only if it works
+    use: bool = False  # keep new runs there
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRequest:
+    """Prefixes of keys, each ending with `/`."""
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+@router.get("/stores")
+async def listing(request: Request) -> Response:
+    """The folder first, then those that were added, by name. `workspace` is true for the one of new runs."""
+    return answer({"stores": service_of(request).stores.all})
+
+
+@router.post("/stores", openapi_extra=takes(NewStore))
+async def add(request: Request) -> Response:
+    """`store` is null where it does not work, and then nothing was kept; `findings` say why."""
+    service = service_of(request)
+    given = await body(request, NewStore)
+    credential = Credential(_kind(given.credential), dict(given.values))
+    url, _ = service.stores.check_new(given.name, given.url)
+    findings = await call(try_new, url, credential, service.settings.access_s) if given.check else []
+    if not works(findings):
+        return answer({"store": None, "findings": findings})
+    store = await call(service.stores.add, given.name, url, credential, service.clock.now())
+    if given.use:
+        store = await call(service.stores.use, store.name)
+    service.reconciler.wake()
+    return answer({"store": store, "findings": findings})
+
+
+@router.post("/stores/{name}/check")
+async def check(request: Request, name: str) -> Response:
+    """Tries it for everything Stoker asks of a store. Leaves nothing behind."""
+    service = service_of(request)
+    findings = await call(try_known, service.stores, name, service.settings.access_s)
+    return answer({"ok": works(findings), "findings": findings})
+
+
+@router.post("/stores/{name}/use", responses=gives(KnownStore))
+async def use(request: Request, name: str) -> Response:
+    """New runs are kept there from now on. Those that exist stay where they are."""
+    return answer(await call(service_of(request).stores.use, name))
+
+
+@router.delete("/stores/{name}")
+async def remove(request: Request, name: str) -> Response:
+    """Forgets the store and its credential. Nothing in it is touched."""
+    service = service_of(request)
+    service.stores.named(name)
+    await _check_unused(service, name)
+    await call(service.stores.remove, name)
+    return answer({"removed": name})
+
+
+@router.post("/stores/{name}/access", openapi_extra=takes(AccessRequest))
+async def access(request: Request, name: str) -> Response:
+    """A part of the store, for a while: `access` is what `stoker.stores.access.Access` reads."""
+    service = service_of(request)
+    asked = await body(request, AccessRequest)
+    given = await call(service.accesses.for_client, name, list(asked.reads), list(asked.writes))
+    return answer({"access": given.to_text(), "expires_at": given.expires_at})
+
+
+async def _check_unused(service: Service, name: str) -> None:
+    """Whoever forgets a store forgets how to reach what is in it."""
+    runs = await call(service.database.runs_in, name)
+    if runs:
+        what = f"the run `{runs[0]}` is" if len(runs) == 1 else f"{len(runs)} runs, such as `{runs[0]}`, are"
+        raise Conflict(f"{what} kept in `{name}`", hint=f"remove what is no longer needed: `stoker rm {runs[0]}`")
+    datasets = [version.name for version in await call(service.datasets.in_store, name)]
+    if datasets:
+        raise Conflict(
+            f"the dataset `{datasets[0]}` is kept in `{name}`", hint=f"remove it first: `stoker data rm {datasets[0]}`"
+        )
+
+
+def _kind(word: str) -> CredentialKind:
+    try:
+        return CredentialKind(word)
+    except ValueError:
+        raise BadInput(f"there is no kind of credential `{word}`", hint=", ".join(CredentialKind)) from None
