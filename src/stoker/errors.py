@@ -98,6 +98,12 @@ class Unreadable(StokerError):
     code = "checkpoint-unreadable"
 
 
+class FileChanged(BadInput):
+    """A file was written to while it was being read: what was sent of it does not count."""
+
+    code = "file-changed"
+
+
 class NotFound(StokerError):
     """Something was named that does not exist."""
 
@@ -236,9 +242,3 @@ class RunFailed(StokerError):
     """Raised by `Run.wait(check=True)` when the run did not succeed."""
 
     code = "run-failed"
-
-
-class TwinUnusable(StokerError):
-    """The twin cannot start, is not there, or did not do what it was told."""
-
-    code = "twin-unusable"

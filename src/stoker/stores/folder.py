@@ -7,8 +7,8 @@ import io
 import os
 import re
 import secrets
-import shutil
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,19 +25,30 @@ _KEY = re.compile(f"{_NAME}(?:/{_NAME})*")
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
 _TRIES = 100  # at a folder that concurrent deletes keep removing while it is empty
 _PIECE_BYTES = 1 << 30  # the kernel reads no more than 2 GiB at once
+_COPY_BYTES = 256 << 10  # stays in the processor's cache between reading, hashing and writing
+_UNSYNCED = 256  # files that a commit waits for; of more, the newest
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _IN_USE = (errno.ENOTEMPTY, errno.EEXIST)
 
 
 class FolderStore:
-    def __init__(self, root: Path) -> None:
+    """With `durable`, a put with `only_new` is a commit: it returns when the object, and what this store had put before
+    it, would survive a power cut. Other puts are whole or not there, but the newest of them may be lost."""
+
+    at_once = 3  # a disk has no latency to hide; more threads would only wait for each other
+
+    def __init__(self, root: Path, *, durable: bool = False) -> None:
         self.root = root
         self._top = os.fspath(root)  # where a Path would cost as much as the reading
         self.url = root.absolute().as_uri()
+        self._seen = False  # whether the root was there: then it is not made again
+        self._durable = durable
+        self._unsynced: dict[str, None] = {}
+        self._lock = threading.Lock()
 
     @classmethod
-    def from_url(cls, url: str) -> FolderStore:
-        return cls(Path(unquote(urlsplit(url).path)))
+    def from_url(cls, url: str, *, durable: bool = False) -> FolderStore:
+        return cls(Path(unquote(urlsplit(url).path)), durable=durable)
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         try:
@@ -67,29 +78,40 @@ class FolderStore:
             raise disk_failed("read", key, error) from error
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
-        path = self._path(key)
-        part = path.with_name(f"{_PART}{secrets.token_hex(8)}")
+        path = self._place(key)
+        folder = path[: path.rindex("/")]
+        part = f"{folder}/{_PART}{secrets.token_hex(8)}"
+        commit = only_new and self._sync()
+        placed = False
         try:
-            with os.fdopen(_open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-                if isinstance(data, bytes):
-                    file.write(data)
-                else:
-                    shutil.copyfileobj(data, file, 1 << 20)
+            file = self._open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            try:
+                _write(file, data)
+                if commit:
+                    os.fsync(file)
+            finally:
+                os.close(file)
             if only_new:
                 _link(part, path, key)
             else:
-                part.replace(path)
+                os.replace(part, path)
+                placed = True
+            if commit:
+                _sync_one(folder)
         except OSError as error:
             raise disk_failed("write", key, error) from error
         finally:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+            if not placed:
+                with suppress(OSError):
+                    os.unlink(part)
+        if self._durable and not only_new:
+            self._remember(path)
 
     def append(self, key: str, offset: int, data: bytes) -> int:
-        path = self._path(key)
+        path = self._place(key)
         create = os.O_CREAT if offset == 0 else 0  # a refused append leaves nothing behind
         try:
-            with os.fdopen(_open(path, os.O_WRONLY | os.O_APPEND | create), "ab", buffering=0) as file:
+            with os.fdopen(self._open(path, os.O_WRONLY | os.O_APPEND | create), "ab", buffering=0) as file:
                 size = os.fstat(file.fileno()).st_size
                 if offset > size:
                     raise StoreFailed(f"`{key}` has {size} bytes, and was asked to go on at {offset}")
@@ -105,10 +127,10 @@ class FolderStore:
     def list(self, prefix: str) -> Iterator[Stored]:
         folders = [f"{prefix.removesuffix('/')}/" if prefix else ""]
         if prefix:
-            self._path(folders[0][:-1])
+            self._place(folders[0][:-1])
         while folders:
             folder = folders.pop()
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root / folder) as entries:
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self._top}/{folder}") as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(f"{folder}{entry.name}/")
@@ -118,7 +140,7 @@ class FolderStore:
                             yield Stored(folder + entry.name, seen.st_size, seen.st_mtime, _etag(seen))
 
     def delete(self, key: str) -> None:
-        path = self._path(key)
+        path = Path(self._place(key))
         try:
             path.unlink(missing_ok=True)
             for parent in path.parents:  # a store has no empty folders
@@ -129,13 +151,54 @@ class FolderStore:
             if error.errno not in (*_NOT_THERE, *_IN_USE) and not path.is_dir():
                 raise disk_failed("delete", key, error) from error
 
-    def _path(self, key: str) -> Path:
-        return Path(self._place(key))
-
     def _place(self, key: str) -> str:
         if not _KEY.fullmatch(key):
             raise StoreFailed(f"`{key}` is not a key")
         return f"{self._top}/{key}"
+
+    def _open(self, path: str, flags: int) -> int:
+        """Makes the folder it is in. A delete elsewhere may remove that while it is empty, so this is tried again."""
+        for _ in range(_TRIES):
+            try:
+                return os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
+            except FileNotFoundError:
+                if not flags & os.O_CREAT:
+                    raise
+            self._make_folder(path[: path.rindex("/")])
+        return os.open(path, flags, 0o666)
+
+    def _make_folder(self, folder: str) -> None:
+        """A root that was there and is not any more is a disk that was taken away: what is written to a new one would
+        be somewhere else."""
+        if not self._seen:
+            os.makedirs(self._top, exist_ok=True)
+            self._seen = True
+        elif not os.path.isdir(self._top):
+            raise StoreFailed(
+                f"the folder `{self._top}` of the store is not there any more",
+                hint=f"bring it back, or begin anew with `mkdir {self._top}`",
+            )
+        with suppress(FileNotFoundError, FileExistsError):
+            os.makedirs(folder)
+
+    def _remember(self, path: str) -> None:
+        with self._lock:
+            self._unsynced[path] = None
+            if len(self._unsynced) > _UNSYNCED:
+                del self._unsynced[next(iter(self._unsynced))]
+
+    def _sync(self) -> bool:
+        """Brings to the disk what was put before, and says whether there was anything."""
+        with self._lock:
+            paths = list(self._unsynced)
+            self._unsynced.clear()
+        for path in paths:
+            with suppress(FileNotFoundError, NotADirectoryError):  # deleted since
+                _sync_one(path)
+        for folder in {path[: path.rindex("/")] for path in paths}:
+            with suppress(FileNotFoundError):
+                _sync_one(folder)
+        return bool(paths)
 
 
 def _missing(key: str) -> Missing:
@@ -151,20 +214,34 @@ def _read(file: int, start: int, size: int) -> bytes:
     return b"".join(pieces)
 
 
-def _open(path: Path, flags: int) -> int:
-    """Makes the folder it is in. A delete elsewhere may remove that while it is empty, so this is tried again."""
-    for _ in range(_TRIES):
-        try:
-            return os.open(path, flags | getattr(os, "O_BINARY", 0), 0o666)
-        except FileNotFoundError:
-            if not flags & os.O_CREAT:
-                raise
-        with suppress(FileNotFoundError, FileExistsError):
-            path.parent.mkdir(parents=True)
-    return os.open(path, flags, 0o666)
+def _write(file: int, data: bytes | BinaryIO) -> None:
+    if isinstance(data, bytes):
+        _write_all(file, memoryview(data))
+        return
+    if not isinstance(data, io.RawIOBase):
+        while piece := data.read(_COPY_BYTES):
+            _write_all(file, memoryview(piece))
+        return
+    buffer = memoryview(bytearray(_COPY_BYTES))  # one for all pieces: fresh memory would cost as much as the copying
+    while size := data.readinto(buffer):
+        _write_all(file, buffer[:size])
 
 
-def _link(part: Path, path: Path, key: str) -> None:
+def _write_all(file: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _sync_one(path: str) -> None:
+    """A file, or the names in a folder."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _link(part: str, path: str, key: str) -> None:
     try:
         os.link(part, path)  # fails where the key is taken, which rename would not
     except FileExistsError:

@@ -82,7 +82,7 @@ class AccessStore:
 def _open(route: Route) -> Store:
     location = locate(route.url)
     if location.kind is StoreKind.FOLDER:
-        return FolderStore(Path(location.prefix))
+        return FolderStore(Path(location.prefix), durable=True)  # what a node commits is what a run goes on from
     if location.kind is StoreKind.AZURE:
         from stoker.stores.blobclient import open_blobs  # http costs a local agent 20 ms, which it does not need
 

@@ -45,9 +45,20 @@ class Verified(io.RawIOBase):
         return self.read()
 
     def readinto(self, buffer: Any, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+        """Straight into the buffer where the source can do that, and then perhaps fewer bytes than fit."""
+        if not isinstance(self._source, io.RawIOBase):
+            data = self.read(len(buffer))
+            buffer[: len(data)] = data
+            return len(data)
+        room = memoryview(buffer)[: self.left]
+        size = (self._source.readinto(room) or 0) if room else 0
+        if room and not size:
+            raise Corrupt(f"the bytes of {self.sha256} ended {self.left} too early")
+        self.left -= size
+        self._digest.update(room[:size])
+        if not self.left and self._digest.hexdigest() != self.sha256:
+            raise Corrupt(f"the bytes that came do not have the hash {self.sha256}")
+        return size
 
     def _exactly(self, size: int) -> bytes:
         data = self._source.read(size) if size else b""

@@ -1,0 +1,151 @@
+"""One object from a store to its place on a disk: large ones in pieces that are asked for ahead, and gone on with.
+
+Standard library only: agents may carry this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from types import TracebackType
+
+from stoker.errors import Corrupt
+from stoker.stores import Store
+from stoker.stores.disk import disk_failed
+
+PIECE_BYTES = 4 << 20
+_PIECES_AT_ONCE = 8  # of all files together
+_AHEAD = 3  # of one file: read, and not written yet
+_PART = ".stoker-part-"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+_GO_ON = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+
+
+class Pieces:
+    """Reads objects ahead of whoever wants them, and no more than fits."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._threads = ThreadPoolExecutor(_PIECES_AT_ONCE, "stoker-pieces")
+
+    def __enter__(self) -> Pieces:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._threads.shutdown(wait=kind is None, cancel_futures=True)
+
+    def read(self, key: str, start: int, end: int) -> Iterator[bytes]:
+        """All bytes from `start` to `end`. Raises Corrupt where there are fewer."""
+        asked: deque[tuple[int, Future[bytes]]] = deque()
+        try:
+            while start < end or asked:
+                while start < end and len(asked) <= _AHEAD:
+                    size = min(PIECE_BYTES, end - start)
+                    asked.append((size, self._threads.submit(self.store.get, key, start, size)))
+                    start += size
+                size, coming = asked.popleft()
+                piece = coming.result()
+                if len(piece) != size:
+                    raise Corrupt(f"`{key}` is shorter than the {end} bytes it should have")
+                yield piece
+        finally:
+            for _, coming in asked:
+                coming.cancel()
+
+
+def bring_one(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: str) -> None:
+    if size_bytes <= PIECE_BYTES:
+        _bring_small(pieces.store, place, key, size_bytes, sha256)
+        return
+    for _ in range(2):  # what an earlier process left may not have been the beginning of this
+        if _bring_large(pieces, place, key, size_bytes, sha256):
+            return
+    raise _wrong(key, sha256)
+
+
+def _bring_small(store: Store, place: str, key: str, size_bytes: int, sha256: str) -> None:
+    data = store.get(key, 0, size_bytes + 1)  # one more, to notice an object that is longer
+    if len(data) != size_bytes:
+        raise Corrupt(f"`{key}` does not have the {size_bytes} bytes it should have")
+    if sha256 and hashlib.sha256(data).hexdigest() != sha256:
+        raise _wrong(key, sha256)
+    part = f"{_folder(place)}/{_PART}{os.urandom(8).hex()}"
+    try:
+        file = _open(part, _NEW)
+        try:
+            _write_all(file, memoryview(data))
+        finally:
+            os.close(file)
+        os.replace(part, place)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(part)
+        raise disk_failed("write", place, error) from error
+
+
+def _bring_large(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: str) -> bool:
+    """Whether the bytes have the hash. If not, nothing is left of them."""
+    # Named by the content: whoever else brings the same at the same time writes the same bytes to the same places.
+    part = f"{_folder(place)}/{_PART}{sha256 or os.urandom(8).hex()}"
+    try:
+        file = _open(part, _GO_ON)
+        try:
+            digest = hashlib.sha256()
+            there = _hash_beginning(file, size_bytes, digest) if sha256 else 0
+            for piece in pieces.read(key, there, size_bytes):
+                digest.update(piece)
+                _write_all(file, memoryview(piece))
+        finally:
+            os.close(file)
+        if digest.hexdigest() != sha256 if sha256 else pieces.store.get(key, size_bytes, 1):
+            os.unlink(part)
+            return False
+        os.replace(part, place)
+    except OSError as error:
+        if not sha256:
+            with suppress(OSError):
+                os.unlink(part)
+        raise disk_failed("write", place, error) from error
+    return True
+
+
+def _hash_beginning(file: int, size_bytes: int, digest: hashlib._Hash) -> int:
+    """How many bytes are there, hashed; behind them is where to go on."""
+    there = os.fstat(file).st_size
+    if there > size_bytes:
+        os.ftruncate(file, 0)
+        return 0
+    done = 0
+    while done < there and (piece := os.read(file, min(1 << 20, there - done))):
+        digest.update(piece)
+        done += len(piece)
+    return done
+
+
+def _wrong(key: str, sha256: str) -> Corrupt:
+    return Corrupt(
+        f"the bytes of `{key}` do not have the hash {sha256}", hint="send them again from where they are right"
+    )
+
+
+def _folder(place: str) -> str:
+    return os.path.dirname(place) or "."
+
+
+def _open(path: str, flags: int) -> int:
+    try:
+        return os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(_folder(path), exist_ok=True)
+        return os.open(path, flags, 0o666)
+
+
+def _write_all(file: int, data: memoryview) -> None:
+    while data:
+        data = data[os.write(file, data) :]

@@ -1,0 +1,149 @@
+"""Many files between a disk and a store: side by side, verified on the way, in bounded memory.
+
+Standard library only: agents may carry this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, NamedTuple, cast
+
+from stoker.errors import Corrupt, FileChanged, StoreUnavailable
+from stoker.stores import Store
+from stoker.stores.disk import disk_failed
+from stoker.stores.downloading import PIECE_BYTES, Pieces, bring_one
+from stoker.stores.verified import Verified
+
+AT_ONCE = 8  # unless the store has an `at_once` of its own
+TRY_FOR_S = 60.0  # a store that does not answer, or asks to be left alone
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 10.0
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+
+Told = Callable[[int, int], None]  # bytes and files carried since the last call; negative: to be carried once more
+
+
+class Item(NamedTuple):
+    """A file at `place` and an object at `key` that are, or are to be, the same. An empty hash is not looked at."""
+
+    place: str
+    key: str
+    size_bytes: int
+    sha256: str
+
+
+def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
+    """Raises FileChanged where a file does not have its hash: then nothing is at its key that was not there before.
+
+    What was sent before an error stays: leave it out when going on. `items` may be slow, and is asked from threads.
+    """
+    _side_by_side(items, lambda item: _patiently(lambda: _send(store, item), try_for_s), told, _at_once(store))
+
+
+def download(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
+    """Files appear whole and verified, or not at all. Folders are made. A large file that was not finished is gone on
+    with the next time. Raises Corrupt where the store does not have the right bytes, and Missing."""
+    with Pieces(store) as pieces:
+        _side_by_side(
+            items, lambda item: _patiently(lambda: bring_one(pieces, *item), try_for_s), told, _at_once(store)
+        )
+
+
+def _send(store: Store, item: Item) -> None:
+    try:
+        file = os.open(item.place, _READ)
+    except OSError as error:
+        raise disk_failed("read", item.place, error) from error
+    with os.fdopen(file, "rb", buffering=0) as source:
+        try:
+            if item.size_bytes <= PIECE_BYTES:
+                store.put(item.key, _read_small(source, item))
+            else:
+                _send_large(store, item, source)
+        except Corrupt as error:
+            raise _changed(item) from error
+    # A file that has grown meanwhile has the right bytes in the store; it is its next reader who would be surprised.
+
+
+def _send_large(store: Store, item: Item, source: BinaryIO) -> None:
+    if item.sha256:
+        store.put(item.key, cast(BinaryIO, Verified(source, item.sha256, item.size_bytes)))
+    else:
+        store.put(item.key, source)
+    if os.fstat(source.fileno()).st_size != item.size_bytes:
+        raise _changed(item)
+
+
+def _read_small(source: BinaryIO, item: Item) -> bytes:
+    try:
+        data = source.read(item.size_bytes + 1)
+    except OSError as error:
+        raise disk_failed("read", item.place, error) from error
+    if len(data) != item.size_bytes or (item.sha256 and hashlib.sha256(data).hexdigest() != item.sha256):
+        raise _changed(item)
+    return data
+
+
+def _changed(item: Item) -> FileChanged:
+    return FileChanged(f"`{item.place}` changed while it was being sent", hint="try again when nothing writes to it")
+
+
+def _patiently(work: Callable[[], None], try_for_s: float) -> None:
+    """Again after a while where the store says that this may help."""
+    deadline = time.monotonic() + try_for_s
+    wait_s = _FIRST_WAIT_S
+    while True:
+        try:
+            return work()
+        except StoreUnavailable:
+            if time.monotonic() + wait_s > deadline:
+                raise
+        time.sleep(wait_s)
+        wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+
+def _side_by_side(items: Iterable[Item], work: Callable[[Item], None], told: Told | None, at_once: int) -> None:
+    """The first error is raised once those that had begun have ended; nothing new begins after it."""
+    waiting = _Shared(iter(items))
+    failed: list[BaseException] = []
+
+    def carry() -> None:
+        try:
+            while not failed and (item := waiting.next()) is not None:
+                work(item)
+                if told:
+                    told(item.size_bytes, 1)
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=carry, name="stoker-transfer", daemon=True) for _ in range(at_once)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException as error:  # Ctrl-C reaches this thread only
+        failed.append(error)
+        raise
+    if failed:
+        raise failed[0]
+
+
+def _at_once(store: Store) -> int:
+    return int(getattr(store, "at_once", AT_ONCE))
+
+
+class _Shared:
+    """One iterator for many threads."""
+
+    def __init__(self, items: Iterator[Item]) -> None:
+        self._items = items
+        self._lock = threading.Lock()
+
+    def next(self) -> Item | None:
+        with self._lock:
+            return next(self._items, None)
