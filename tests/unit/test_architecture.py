@@ -20,7 +20,7 @@ ARROWS = {
     "cli": {"model", "client"},
     "server": {"model", "engine", "providers", "stores"},
     "twin": {"model"},
-    "testing": {"model", "engine", "providers", "stores", "server"},
+    "testing": {"model", "engine", "providers", "stores", "server", "twin"},
 }
 STANDARD_LIBRARY_ONLY = {"model", "engine", "agent", "checkpoint"}
 

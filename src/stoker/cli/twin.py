@@ -76,10 +76,8 @@ def status(as_json: bool) -> int:
 
 
 def _tell(facts: dict[str, Any]) -> None:
-    machines = facts["machines"]
-    show(
-        f"up at {facts['url']} for {facts['now_s']:.0f} s of its time, at speed {facts['speed']:g}, seed {facts['seed']}"
-    )
+    times = f"{facts['now_s']:.0f} s of its time, at speed {facts['speed']:g}, seed {facts['seed']}"
+    show(f"up at {facts['url']} for {times}")
     show(f"{facts['resources']} resources, ${facts['usd_per_hour']:.4f}/h, ${facts['usd']:.4f} so far")
-    for machine in machines:
+    for machine in facts["machines"]:
         show(f"  {machine['name']}  {machine['power']}  {machine['address']}  {machine['boots']} boots")

@@ -67,6 +67,11 @@ class Home:
         return self.root / "trees"
 
     @property
+    def twin(self) -> Path:
+        """The simulated cloud: its memory, its machines, and `twin.json` as long as it runs."""
+        return self.root / "twin"
+
+    @property
     def agents(self) -> Path:
         """Packed agents, by the hash of their code."""
         return self.root / "agents"

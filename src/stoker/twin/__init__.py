@@ -1,1 +1,1 @@
-"""A cloud in a box: Azure's wire API on loopback, over machines made of namespaces and processes."""
+"""A cloud in a box: Azure's wire protocols over machines of this computer. Nothing here is imported by the server."""

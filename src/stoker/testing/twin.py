@@ -1,0 +1,86 @@
+"""The twin for test authors: a cloud of one's own in this process, and the fixture `azure_twin` that makes one."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from stoker.testing.fake_machines import FakeMachines
+from stoker.twin.machines import Machines
+from stoker.twin.state import Cloud
+from stoker.twin.twin import Address, Twin
+from stoker.twin.weather import Weather
+
+
+class TwinHandle:
+    """A twin that runs, and what a test wants of it: `ask` and `order` speak to its control API."""
+
+    def __init__(self, twin: Twin) -> None:
+        self._twin = twin
+        self._context = ssl.create_default_context(cafile=twin.address.authority)
+
+    @property
+    def address(self) -> Address:
+        return self._twin.address
+
+    @property
+    def machines(self) -> Machines:
+        return self._twin.machines
+
+    @property
+    def cloud(self) -> Cloud:
+        return self._twin.world.cloud
+
+    def ask(self, word: str) -> Any:
+        return self._call("GET", word, None)
+
+    def order(self, word: str, **order: Any) -> Any:
+        return self._call("POST", word, json.dumps(order).encode())
+
+    def _call(self, method: str, word: str, body: bytes | None) -> Any:
+        headers = {"Authorization": f"Bearer {self.address.token}"}
+        request = Request(f"{self.address.url}/twin/{word}", body, headers, method=method)
+        try:
+            with urlopen(request, context=self._context, timeout=30) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            raise ValueError(json.load(error)["error"]["message"]) from error
+
+    def wait(self, condition: Callable[[Cloud], Any], seconds: float = 20.0) -> Any:
+        """Until this is true of the cloud; gives what the condition gave."""
+        give_up = time.monotonic() + seconds
+        while not (found := condition(self.cloud)):
+            if time.monotonic() > give_up:
+                raise TimeoutError(f"not within {seconds} s; the twin says {self.ask('status')}")
+            time.sleep(0.01)
+        return found
+
+
+@contextmanager
+def twin(
+    folder: Path, machines: Machines | None = None, *, weather: Weather | None = None, speed: float = 1.0
+) -> Iterator[TwinHandle]:
+    """A twin in this process, over fake machines unless others are given."""
+    given: Machines = FakeMachines() if machines is None else machines
+    running = Twin(folder, lambda _: given, weather=weather, speed=speed)
+    running.start()
+    try:
+        yield TwinHandle(running)
+    finally:
+        running.close()
+
+
+@pytest.fixture
+def azure_twin(tmp_path: Path) -> Iterator[TwinHandle]:
+    """For your conftest: `from stoker.testing.twin import azure_twin`."""
+    with twin(tmp_path / "twin") as handle:
+        yield handle

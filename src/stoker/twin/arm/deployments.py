@@ -1,0 +1,198 @@
+"""Template deployments: many resources by one request, in the order they need each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stoker.twin import ids
+from stoker.twin.arm import generic, groups
+from stoker.twin.arm.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
+from stoker.twin.arm.template import Scope, evaluate
+from stoker.twin.refusal import Refused
+from stoker.twin.state import Cloud, Resource
+
+DEPLOYMENTS = "Microsoft.Resources/deployments"
+
+
+@route("PUT", DEPLOYMENTS)
+def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Asks for each part as its own PUT would, and ends when they have. The first refusal ends it as failed."""
+    groups.require(cloud, ask)
+    groups.refuse_deleting(cloud, ask)
+    planned = _ordered(_resources(cloud, ask))
+    given = ask.body["properties"]
+    shown = {
+        "mode": given.get("mode", "Incremental"),
+        "parameters": _visible(given),
+        "provisioningState": "Running",
+        "timestamp": ask.stamp(),
+        "correlationId": ask.uuid("correlation"),
+        "outputResources": [{"id": _id(ask, one)} for one in planned],
+    }
+    deployment = Resource(ask.id, {"properties": shown}, ask.now)
+    cloud = cloud.put(deployment)
+    before = set(cloud.operations)
+    cloud, refusal = _apply(cloud, ask, planned)
+    parts = tuple(id for id in cloud.operations if id not in before)
+    error = _failed(refusal) if refusal else None
+    cloud, operation = begin(cloud, ask, "put", 0.0, error=error)
+    cloud = cloud.put_operation(replace(operation, after=parts))
+    cloud = cloud.put(_with_outputs(cloud, ask, deployment))
+    return cloud, accepted(ask, operation, deployment.answer(), status=201)
+
+
+@route("POST", DEPLOYMENTS, "validate")
+def validate(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Everything but the doing: what a part would be refused for is told here as well."""
+    groups.require(cloud, ask)
+    planned = _ordered(_resources(cloud, ask))
+    _, refusal = _apply(cloud, ask, planned)
+    if refusal:
+        raise Refused(400, "InvalidTemplateDeployment", _SEE_INSIDE, details=[refusal.body()])
+    properties = {"provisioningState": "Succeeded", "validatedResources": [{"id": _id(ask, one)} for one in planned]}
+    return cloud, Answer(200, {"id": ask.id, "name": ask.target.name, "type": DEPLOYMENTS, "properties": properties})
+
+
+_SEE_INSIDE = (
+    "The template deployment is not valid according to the validation procedure. See inner errors for details."
+)
+
+
+@route("GET", DEPLOYMENTS)
+def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    groups.require(cloud, ask)
+    deployment = cloud.find(ask.id)
+    if deployment is None:
+        raise Refused(404, "DeploymentNotFound", f"Deployment '{ask.target.name}' could not be found.")
+    errors = [one.error for one in cloud.operations.values() if one.about == deployment.id and one.error]
+    body = deployment.having(error=errors[-1]).answer() if errors else deployment.answer()
+    return cloud, Answer(200, body)
+
+
+@route("GET", "Microsoft.Resources", "deployments")
+def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    groups.require(cloud, ask)
+    return cloud, page(ask, [one.answer() for one in cloud.all(DEPLOYMENTS, ask.target.group)])
+
+
+def _anything_goes(_cloud: Cloud, _resource: Resource) -> None:
+    return
+
+
+generic.deletable(DEPLOYMENTS, _anything_goes)
+
+
+def _resources(cloud: Cloud, ask: Ask) -> list[dict[str, Any]]:
+    """The template's resources with their names worked out. Their bodies wait until what they refer to exists."""
+    template = needed(ask.body, "properties", "template")
+    scope = _scope(cloud, ask)
+    found = [dict(one) for one in template.get("resources", ()) if evaluate(one.get("condition", True), scope)]
+    for one in found:
+        one["name"], one["type"] = evaluate(one["name"], scope), evaluate(one["type"], scope)
+        one["dependsOn"] = evaluate(one.get("dependsOn") or [], scope)
+    return found
+
+
+def _scope(cloud: Cloud, ask: Ask) -> Scope:
+    given = ask.body["properties"]
+    declared = given["template"].get("parameters") or {}
+    values = {name: one.get("value") for name, one in (given.get("parameters") or {}).items()}
+    for name, declaration in declared.items():
+        if name not in values:
+            if "defaultValue" not in declaration:
+                raise Refused(400, "InvalidTemplate", f"The value for the template parameter '{name}' is not provided.")
+            values[name] = declaration["defaultValue"]
+    target = ask.target
+
+    def reference(name: str) -> Any:
+        wanted = (
+            name if name.startswith("/") else next((key for key in cloud.resources if key.endswith(name.lower())), "")
+        )
+        found = cloud.find(wanted)
+        if found is None:
+            raise Refused(400, "InvalidTemplate", f"The resource '{name}' is not defined in the template.")
+        return found.properties
+
+    variables = given["template"].get("variables") or {}
+    region = groups.require(cloud, ask).region
+    plain = Scope({}, variables, target.subscription, cloud.tenant, target.group, region, reference)
+    return replace(plain, parameters={name: evaluate(value, plain) for name, value in values.items()})
+
+
+def _ordered(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Each behind what it depends on."""
+    done: list[dict[str, Any]] = []
+    waiting = list(resources)
+    while waiting:
+        ready = [
+            one for one in waiting if not any(_meant(word, other) for word in one["dependsOn"] for other in waiting)
+        ]
+        if not ready:
+            raise Refused(400, "InvalidTemplate", "Circular dependency detected on resources of the template.")
+        done += ready
+        waiting = [one for one in waiting if one not in ready]
+    return done
+
+
+def _meant(word: str, resource: Mapping[str, Any]) -> bool:
+    name, kind = str(resource["name"]).lower(), str(resource["type"]).lower()
+    word = word.lower()
+    return word == name or word.endswith(f"{kind}/{name}")
+
+
+def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud, Refused | None]:
+    for one in planned:
+        id = _id(ask, one)
+        kept = {key: one[key] for key in _BODY if key in one}
+        part = ask.at(id, evaluate(kept, _scope(cloud, ask)))
+        part = replace(part, query={"api-version": str(evaluate(one["apiVersion"], _scope(cloud, ask)))})
+        handler = ROUTES.get(("PUT", part.target.kind.lower(), ""))
+        if handler is None:
+            return cloud, Refused(400, "InvalidTemplate", f"The twin has no resource type '{one['type']}'.")
+        try:
+            cloud, _ = handler(cloud, part)
+        except Refused as refusal:
+            return cloud, refusal
+    return cloud, None
+
+
+_BODY = ("location", "tags", "sku", "zones", "kind", "identity", "plan", "properties")
+
+
+def _id(ask: Ask, resource: Mapping[str, Any]) -> str:
+    names = str(resource["name"]).split("/")
+    scope = str(resource.get("scope") or "")
+    if scope:
+        return ids.Target(str(resource["type"]), tuple(names), scope=scope).id
+    return ids.resource_id(ask.target.subscription, ask.target.group, str(resource["type"]), *names)
+
+
+def _visible(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Secure parameters are not told again."""
+    declared = given["template"].get("parameters") or {}
+    open_ = {name for name, one in declared.items() if not str(one.get("type", "")).lower().startswith("secure")}
+    return {name: one for name, one in (given.get("parameters") or {}).items() if name in open_}
+
+
+def _failed(refusal: Refused) -> dict[str, Any]:
+    return {"code": "DeploymentFailed", "message": _LISTED, "details": [refusal.body()]}
+
+
+_LISTED = (
+    "At least one resource deployment operation failed. Please list deployment operations for details. Please see "
+    "https://aka.ms/arm-deployment-operations for usage details."
+)
+
+
+def _with_outputs(cloud: Cloud, ask: Ask, deployment: Resource) -> Resource:
+    declared = ask.body["properties"]["template"].get("outputs") or {}
+    try:
+        scope = _scope(cloud, ask)
+        outputs = {
+            name: {"type": one["type"], "value": evaluate(one["value"], scope)} for name, one in declared.items()
+        }
+    except Refused:
+        outputs = {}
+    return deployment.having(outputs=outputs)

@@ -1,0 +1,243 @@
+"""Virtual networks, subnets, security groups, public addresses and network interfaces."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any
+
+from stoker.twin import ids, meter
+from stoker.twin.arm import generic
+from stoker.twin.arm.ask import Answer, Ask, needed, page, route
+from stoker.twin.refusal import Refused, invalid, not_found, parent_not_found
+from stoker.twin.state import Charge, Cloud, Resource
+
+NETWORKS = "Microsoft.Network/virtualNetworks"
+SUBNETS = "Microsoft.Network/virtualNetworks/subnets"
+RULES = "Microsoft.Network/networkSecurityGroups"
+ADDRESSES = "Microsoft.Network/publicIPAddresses"
+NICS = "Microsoft.Network/networkInterfaces"
+
+_PUBLIC = ipaddress.ip_network("198.18.0.0/15")  # for tests by RFC 2544: nobody's
+_FIRST_HOST = 4  # Azure keeps the first four of each subnet
+
+
+@route("PUT", NETWORKS)
+def put_network(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    given = ask.body.get("properties", {})
+    needed(given, "addressSpace", "addressPrefixes")
+    return generic.store(
+        cloud, ask, {**given, "subnets": [_part(ask, "subnets", one) for one in given.get("subnets", ())]}
+    )
+
+
+@route("PUT", RULES)
+def put_rules(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    given = ask.body.get("properties", {})
+    rules = [_part(ask, "securityRules", one) for one in given.get("securityRules", ())]
+    return generic.store(cloud, ask, {**given, "securityRules": rules})
+
+
+def _part(ask: Ask, word: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A subnet or rule: part of its parent's body, with an id of its own."""
+    properties = {**given.get("properties", {}), "provisioningState": "Succeeded"}
+    id = f"{ask.id}/{word}/{needed(given, 'name')}"
+    return {"id": id, "name": given["name"], "type": f"{ask.target.kind}/{word}", "properties": properties}
+
+
+def _parts(kind: str, word: str) -> None:
+    """Registers what can be done to the parts of one parent, each by its name."""
+
+    def parent(cloud: Cloud, ask: Ask) -> Resource:
+        there = cloud.find(ask.target.parent.id if not ask.target.tail else ask.id)
+        if there is None:
+            raise parent_not_found(ask.target.parent.name)
+        return there
+
+    def names(resource: Resource) -> dict[str, Any]:
+        return {str(one["name"]).lower(): one for one in resource.properties.get(word, ())}
+
+    def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+        owner = parent(cloud, ask)
+        known = names(owner)
+        part = _part(ask.at(owner.id, {}), word, {**ask.body, "name": ask.target.name})
+        changed = {**known, ask.target.name.lower(): part}
+        status = 200 if ask.target.name.lower() in known else 201
+        return cloud.put(owner.having(**{word: list(changed.values())})), Answer(status, part)
+
+    def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+        part = names(parent(cloud, ask)).get(ask.target.name.lower())
+        if part is None:
+            raise Refused(404, "NotFound", f"Resource {ask.id} not found.")
+        return cloud, Answer(200, part)
+
+    def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+        return cloud, page(ask, list(parent(cloud, ask).properties.get(word, ())))
+
+    def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+        owner = parent(cloud, ask)
+        left = {key: one for key, one in names(owner).items() if key != ask.target.name.lower()}
+        if word == "subnets" and _in_subnet(cloud, ask.id):
+            raise _in_use("InUseSubnetCannotBeDeleted", "Subnet", ask.target.name, _in_subnet(cloud, ask.id))
+        return cloud.put(owner.having(**{word: list(left.values())})), Answer(200)
+
+    for method, handler in (("PUT", put), ("GET", get), ("DELETE", delete)):
+        route(method, f"{kind}/{word}")(handler)
+    route("GET", kind, word)(list_all)
+
+
+@route("PUT", ADDRESSES)
+def put_address(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    there = cloud.find(ask.id)
+    given = {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", **ask.body.get("properties", {})}
+    taken = {one.properties.get("ipAddress") for one in cloud.all(ADDRESSES)}
+    address = (
+        there.properties["ipAddress"] if there else next(str(one) for one in _PUBLIC.hosts() if str(one) not in taken)
+    )
+    kept = (
+        {"ipConfiguration": there.properties["ipConfiguration"]}
+        if there and "ipConfiguration" in there.properties
+        else {}
+    )
+    cloud, answer = generic.store(cloud, ask, {**given, **kept, "ipAddress": address})
+    charge = Charge(answer.body["id"], "address", "", answer.body["location"], ask.now)
+    return meter.begin(cloud, charge), answer
+
+
+@route("PUT", NICS)
+def put_nic(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    there = cloud.find(ask.id)
+    given = ask.body.get("properties", {})
+    configurations = [
+        _configuration(cloud, ask, one, there) for one in needed(ask.body, "properties", "ipConfigurations")
+    ]
+    kept = (
+        {"virtualMachine": there.properties["virtualMachine"]} if there and "virtualMachine" in there.properties else {}
+    )
+    properties = {
+        **given,
+        **kept,
+        "ipConfigurations": configurations,
+        "macAddress": "00-0D-3A-" + "-".join(ask.uuid("mac")[index : index + 2].upper() for index in (0, 2, 4)),
+        "primary": True,
+        "resourceGuid": there.properties["resourceGuid"] if there else ask.uuid("nic"),
+    }
+    cloud, answer = generic.store(cloud, ask, properties)
+    for one in configurations:
+        public = cloud.find(str((one["properties"].get("publicIPAddress") or {}).get("id", "")))
+        if public:
+            cloud = cloud.put(public.having(ipConfiguration={"id": one["id"]}))
+    return cloud, answer
+
+
+def _configuration(cloud: Cloud, ask: Ask, given: Mapping[str, Any], there: Resource | None) -> dict[str, Any]:
+    properties = given.get("properties", {})
+    subnet = str(needed(properties, "subnet", "id"))
+    prefix = prefix_of(cloud, subnet)
+    public = (properties.get("publicIPAddress") or {}).get("id")
+    if public and cloud.find(public) is None:
+        raise _reference(public)
+    before = there.properties["ipConfigurations"][0]["properties"] if there else {}
+    wanted = properties.get("privateIPAddress") or before.get("privateIPAddress")
+    id = f"{ask.id}/ipConfigurations/{given.get('name', 'ipconfig1')}"
+    return {
+        "id": id,
+        "name": given.get("name", "ipconfig1"),
+        "properties": {
+            "privateIPAllocationMethod": "Dynamic",
+            "primary": True,
+            **properties,
+            "privateIPAddress": wanted or _free(cloud, subnet, prefix),
+            "provisioningState": "Succeeded",
+        },
+    }
+
+
+def prefix_of(cloud: Cloud, subnet: str) -> str:
+    network = cloud.find(subnet.rsplit("/subnets/", 1)[0])
+    for part in network.properties.get("subnets", ()) if network else ():
+        if str(part["id"]).lower() == subnet.lower():
+            prefixes = part["properties"].get("addressPrefixes") or [part["properties"].get("addressPrefix")]
+            return str(prefixes[0])
+    raise _reference(subnet)
+
+
+def _free(cloud: Cloud, subnet: str, prefix: str) -> str:
+    taken = {one["properties"].get("privateIPAddress") for one in _in_subnet(cloud, subnet)}
+    for address in list(ipaddress.ip_network(prefix).hosts())[_FIRST_HOST - 1 :]:
+        if str(address) not in taken:
+            return str(address)
+    raise Refused(400, "SubnetIsFull", f"Subnet {subnet.rsplit('/', 1)[-1]} with address prefix {prefix} is full.")
+
+
+def _in_subnet(cloud: Cloud, subnet: str) -> list[dict[str, Any]]:
+    return [
+        configuration
+        for nic in cloud.all(NICS)
+        for configuration in nic.properties["ipConfigurations"]
+        if str(configuration["properties"]["subnet"]["id"]).lower() == subnet.lower()
+    ]
+
+
+def _reference(id: str) -> Refused:
+    return invalid(
+        f"Resource {id} referenced by resource was not found. Please make sure that the referenced resource exists, "
+        "and that both resources are in the same region.",
+        "InvalidResourceReference",
+    )
+
+
+def _in_use(code: str, title: str, name: str, by: list[Any]) -> Refused:
+    users = ", ".join(str(one["id"] if isinstance(one, Mapping) else one.id) for one in by)
+    return invalid(f"{title} {name} is in use by {users} and cannot be deleted.", code)
+
+
+def _network_free(cloud: Cloud, network: Resource) -> None:
+    for subnet in network.properties.get("subnets", ()):
+        if used := _in_subnet(cloud, subnet["id"]):
+            raise _in_use("InUseSubnetCannotBeDeleted", "Subnet", subnet["name"], used)
+
+
+def _rules_free(cloud: Cloud, rules: Resource) -> None:
+    users = [
+        nic
+        for nic in cloud.all(NICS)
+        if str((nic.properties.get("networkSecurityGroup") or {}).get("id", "")).lower() == rules.id.lower()
+    ]
+    if users:
+        raise _in_use("InUseNetworkSecurityGroupCannotBeDeleted", "Network security group", rules.id, users)
+
+
+def _address_free(_cloud: Cloud, address: Resource) -> None:
+    if user := address.properties.get("ipConfiguration"):
+        raise _in_use("PublicIPAddressCannotBeDeleted", "Public IP address", address.id, [user])
+
+
+def _nic_free(_cloud: Cloud, nic: Resource) -> None:
+    if user := nic.properties.get("virtualMachine"):
+        message = (
+            f"Network Interface {nic.id} is used by existing resource {user['id']}. In order to delete the network "
+        )
+        raise invalid(message + "interface, it must be dissociated from the resource.", "NicInUse")
+
+
+for _kind, _check, _verb in (
+    (NETWORKS, _network_free, "delete"),
+    (RULES, _rules_free, "delete"),
+    (ADDRESSES, _address_free, "delete"),
+    (NICS, _nic_free, "nic.delete"),
+):
+    generic.readable(_kind)
+    generic.taggable(_kind)
+    generic.deletable(_kind, _check, _verb)
+_parts(NETWORKS, "subnets")
+_parts(RULES, "securityRules")
+
+
+def network_of(cloud: Cloud, nic: Resource) -> str:
+    """The id of the virtual network an interface is in."""
+    subnet = str(nic.properties["ipConfigurations"][0]["properties"]["subnet"]["id"])
+    network = cloud.find(subnet.rsplit("/subnets/", 1)[0])
+    if network is None:
+        raise not_found(NETWORKS, ids.read(subnet).names[0], nic.group)
+    return network.id

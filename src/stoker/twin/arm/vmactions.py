@@ -1,0 +1,157 @@
+"""What can be done to a VM: power, commands, extensions, and an eviction for practice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stoker.twin import events, lifecycle, quota
+from stoker.twin.arm import admission, generic, groups
+from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route, shown
+from stoker.twin.lifecycle import VMS
+from stoker.twin.refusal import Refused, conflict, invalid, not_found
+from stoker.twin.state import Cloud, Instance, Power, Resource
+
+EXTENSIONS = f"{VMS}/extensions"
+
+_POWER_S = 0.5
+_EXTENSION_S = 0.5
+_SIMULATED_NOTICE_S = 30.0
+
+
+@route("POST", VMS, "start")
+def start(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _both(cloud, ask)
+    if instance.power in (Power.RUNNING, Power.STARTING):
+        cloud, operation = begin(cloud, ask, "run", 0.0, vm.id)
+        return cloud, accepted(ask, operation)
+    error: Mapping[str, Any] = {}
+    if instance.power is Power.DEALLOCATED:  # a machine has to be found again, perhaps elsewhere
+        if instance.spot:
+            admission.check_price(cloud, vm.properties, quota.size_of(vm), vm.region, ask.now, "Start VM")
+        cloud, error = admission.allocation_error(cloud, ask, quota.size_of(vm), vm.region)
+    cloud, operation = begin(cloud, ask, "vm.start", _POWER_S, vm.id, error=error)
+    if not error:
+        cloud = lifecycle.begin(cloud, operation, lifecycle.chore(cloud, "start", instance, ask.now))
+        cloud = events.tell(cloud, vm.id, ask.wall)
+    return lifecycle.set_power(cloud, vm.id, Power.STARTING, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "deallocate")
+def deallocate(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _both(cloud, ask)
+    cloud, operation = begin(cloud, ask, "vm.deallocate", _POWER_S, vm.id)
+    if instance.power is Power.DEALLOCATED:
+        return cloud, accepted(ask, operation)
+    return lifecycle.halt(cloud, vm.id, operation, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "powerOff")
+def power_off(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Stopped, and still paid for."""
+    vm, instance = _running(cloud, ask)
+    cloud, operation = begin(cloud, ask, "vm.power_off", _POWER_S, vm.id)
+    cloud = lifecycle.begin(cloud, operation, lifecycle.chore(cloud, "power_off", instance, ask.now))
+    return lifecycle.set_power(cloud, vm.id, Power.STOPPING, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "restart")
+@route("POST", VMS, "redeploy")
+@route("POST", VMS, "reapply")
+def restart(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _running(cloud, ask)
+    cloud, operation = begin(cloud, ask, "vm.restart", _POWER_S, vm.id)
+    if ask.target.tail.lower() == "reapply":
+        return cloud, accepted(ask, operation)
+    cloud = lifecycle.begin(cloud, operation, lifecycle.chore(cloud, "power_off", instance, ask.now))
+    cloud = lifecycle.begin(cloud, cloud.operations[operation.id], lifecycle.chore(cloud, "start", instance, ask.now))
+    return cloud.put_instance(replace(instance, boots=instance.boots + 1)), accepted(ask, operation)
+
+
+@route("POST", VMS, "simulateEviction")
+def simulate_eviction(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Azure evicts within half an hour of this; the twin gives its notice at once."""
+    vm, instance = _both(cloud, ask)
+    if not instance.spot:
+        raise conflict("SimulateEviction is only supported on Azure Spot Virtual Machines.", "OperationNotAllowed")
+    if instance.power is not Power.RUNNING:
+        raise conflict(f"Cannot evict VM '{vm.name}': it is not running.", "OperationNotAllowed")
+    cloud = events.preempt(cloud, vm, ask.now, ask.wall, notice_s=_SIMULATED_NOTICE_S, withdrawn=False)
+    return cloud, Answer(204)
+
+
+@route("POST", VMS, "runCommand")
+def run_command(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _running(cloud, ask)
+    if str(ask.body.get("commandId", "")).lower() != "runshellscript":
+        raise invalid(f"The entity commandId '{ask.body.get('commandId')}' was not found.", "NotFound")
+    named = [one for one in ask.body.get("parameters") or () if one.get("name")]
+    settings = [f"export {one['name']}={_quoted(str(one.get('value', '')))}" for one in named]
+    script = "\n".join([*settings, *(str(line) for line in ask.body.get("script") or ())])
+    cloud, operation = begin(cloud, ask, "run", 0.0, vm.id)
+    order = lifecycle.chore(cloud, "run", instance, ask.now, script=script, form="run-command")
+    return lifecycle.begin(cloud, operation, order), accepted(ask, operation)
+
+
+@route("PUT", EXTENSIONS)
+def put_extension(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """A custom script runs in the machine; any other extension succeeds and does nothing."""
+    vm = cloud.find(ask.target.parent.id)
+    groups.require(cloud, ask)
+    instance = cloud.instance(vm.id) if vm else None
+    if vm is None or instance is None:
+        raise not_found(VMS, ask.target.names[0], ask.target.group)
+    if instance.power not in (Power.RUNNING, Power.STARTING):
+        raise _not_running()
+    there = cloud.find(ask.id)
+    given = ask.body.get("properties", {})
+    visible = {key: value for key, value in given.items() if key != "protectedSettings"}
+    extension = Resource(there.id if there else ask.id, {"location": vm.region}, ask.now)
+    extension = extension.having(**visible, provisioningState="Creating")
+    cloud, operation = begin(cloud.put(extension), ask, "put", _EXTENSION_S)
+    settings = {**(given.get("settings") or {}), **(given.get("protectedSettings") or {})}
+    if str(given.get("type", "")).lower() == "customscript" and settings.get("commandToExecute"):
+        order = lifecycle.chore(cloud, "run", instance, ask.now, script=settings["commandToExecute"], form="extension")
+        cloud = lifecycle.begin(cloud, operation, order)
+    return cloud, accepted(ask, operation, extension.answer(), status=200 if there else 201)
+
+
+@route("GET", EXTENSIONS)
+def get_extension(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    return cloud, Answer(200, generic.require(cloud, ask).answer())
+
+
+@route("GET", VMS, "extensions")
+def list_extensions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    return cloud, page(ask, shown(list(cloud.below(generic.require(cloud, ask).id))))
+
+
+def _anything_goes(_cloud: Cloud, _resource: Resource) -> None:
+    return
+
+
+generic.deletable(EXTENSIONS, _anything_goes)
+
+
+def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
+    vm = generic.require(cloud, ask)
+    instance = cloud.instance(vm.id)
+    if instance is None:
+        raise conflict(f"VM '{vm.name}' could not be provisioned, and cannot do this.", "OperationNotAllowed")
+    return vm, instance
+
+
+def _running(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
+    vm, instance = _both(cloud, ask)
+    if instance.power not in (Power.RUNNING, Power.STARTING):
+        raise _not_running()
+    return vm, instance
+
+
+def _not_running() -> Refused:
+    return conflict("The operation requires the VM to be running (or set to run).", "OperationNotAllowed")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"

@@ -1,0 +1,169 @@
+"""Virtual machines: had, changed, read and deleted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stoker.twin import catalog, lifecycle, quota
+from stoker.twin.arm import generic, groups, vmparts
+from stoker.twin.arm.admission import admit, allocation_error
+from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route
+from stoker.twin.arm.vmview import with_view
+from stoker.twin.lifecycle import VMS
+from stoker.twin.refusal import conflict, invalid
+from stoker.twin.state import Cloud, Instance, Notice, Power, Resource
+
+_CREATE_S, _UPDATE_S, _DELETE_S = 0.5, 0.2, 0.5
+_SHORTEST_NOTICE_S = 300.0  # that a machine can ask for before it is deleted
+
+
+@route("PUT", VMS)
+def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    groups.require(cloud, ask)
+    groups.refuse_deleting(cloud, ask)
+    there = cloud.find(ask.id)
+    if there is None or there.properties["provisioningState"] == "Failed":
+        return _create(cloud, ask)
+    return _update(cloud, ask, there, ask.body.get("properties", {}))
+
+
+@route("PATCH", VMS)
+def patch(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    return _update(cloud, ask, generic.require(cloud, ask), ask.body.get("properties", {}))
+
+
+@route("GET", VMS)
+def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm = generic.require(cloud, ask)
+    return cloud, Answer(200, with_view(cloud, ask, vm) if _wants_view(ask) else vm.answer())
+
+
+@route("GET", "Microsoft.Compute", "virtualMachines")
+def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    if ask.target.group:
+        groups.require(cloud, ask)
+    view = _wants_view(ask) or ask.query.get("statusOnly", "").lower() == "true"
+    vms = cloud.all(VMS, ask.target.group)
+    return cloud, page(ask, [with_view(cloud, ask, vm) if view else vm.answer() for vm in vms])
+
+
+@route("DELETE", VMS)
+def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm = cloud.find(ask.id)
+    if vm is None:
+        return cloud, Answer(204)
+    under_way = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.delete", vm.id)]
+    if under_way:
+        return cloud, accepted(ask, under_way[0])
+    cloud = cloud.put(vm.having(provisioningState="Deleting"))
+    cloud, operation = begin(cloud, ask, "vm.delete", _DELETE_S, vm.id)
+    instance = cloud.instance(vm.id)
+    if instance and instance.power is Power.RUNNING and (notice_s := _asked_notice_s(vm)):
+        cloud = cloud.put_operation(replace(operation, due_at=ask.now + notice_s + _DELETE_S))
+        notice = Notice(ask.uuid("terminate"), vm.id, "Terminate", ask.now + notice_s)
+        return vmparts.announced(cloud, notice, ask), accepted(ask, operation)
+    return lifecycle.destroy(cloud, vm.id, operation, ask.now), accepted(ask, operation)
+
+
+def _wants_view(ask: Ask) -> bool:
+    return "instanceview" in ask.query.get("$expand", "").lower()
+
+
+def _asked_notice_s(vm: Resource) -> float:
+    """A machine can ask for a `Terminate` event before it is deleted."""
+    asked = vm.properties.get("scheduledEventsProfile", {}).get("terminateNotificationProfile", {})
+    if not asked.get("enable"):
+        return 0.0
+    minutes = str(asked.get("notBeforeTimeout", "PT5M")).removeprefix("PT").removesuffix("M")
+    return float(minutes) * 60 if minutes.isdecimal() else _SHORTEST_NOTICE_S
+
+
+def _create(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Refused at once where rules forbid it; a lack of machines shows in the operation, and leaves a `Failed` VM."""
+    size = admit(cloud, ask)
+    region = groups.region_of(cloud, ask)
+    given = {"priority": "Regular", **ask.body.get("properties", {})}
+    if given["priority"] == "Spot":
+        given = {"evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}, **given}
+    cloud, given = vmparts.interfaces(cloud, ask, given)
+    cloud, given = vmparts.disks(cloud, ask, region, given)
+    visible, secret = vmparts.split(given)
+    identity = vmparts.identity(cloud, ask, ask.body.get("identity"))
+    body = {**groups.top(ask, region), **({"identity": identity} if identity else {})}
+    visible |= {"vmId": ask.uuid("vm"), "provisioningState": "Creating", "timeCreated": ask.stamp()}
+    vm = Resource(ask.id, {**body, "properties": visible}, ask.now, secret)
+    cloud, error = allocation_error(cloud, ask, size, region)
+    cloud, operation = begin(cloud.put(vm), ask, "vm.create", _CREATE_S, error=error)
+    if not error:
+        name = f"{vm.name}-{visible['vmId'][:8]}"
+        instance = Instance(name, vm.id, vmparts.address(cloud, vm), Power.STARTING, ask.now, quota.is_spot(vm))
+        cloud = cloud.put_instance(instance)
+        cloud = lifecycle.begin(cloud, operation, lifecycle.chore(cloud, "create", instance, ask.now))
+    return cloud, accepted(ask, operation, vm.answer(), status=201)
+
+
+_FIXED = (  # what cannot be changed once the VM is there
+    ("osProfile", "customData"),
+    ("osProfile", "adminUsername"),
+    ("osProfile", "computerName"),
+    ("storageProfile", "imageReference"),
+    ("priority",),
+)
+
+
+def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> tuple[Cloud, Answer]:
+    """The same PUT again changes nothing and starts nothing."""
+    everything = _merged(vm.properties, vm.secret)
+    for path in _FIXED:
+        asked, there = _at(given, path), _at(everything, path)
+        if asked is not None and there is not None and not _same(asked, there):
+            raise conflict(f"Changing property '{'.'.join(path)}' is not allowed.", "PropertyChangeNotAllowed")
+    _check_resize(cloud, vm, given)
+    visible, secret = vmparts.split(_merged(everything, given))
+    if "networkProfile" in given:
+        visible["networkProfile"] = vm.properties["networkProfile"]
+    body = {**vm.body, "properties": {**visible, "provisioningState": "Updating"}}
+    if "tags" in ask.body:
+        body["tags"] = dict(ask.body["tags"] or {})
+    if identity := vmparts.identity(cloud, ask, ask.body.get("identity"), vm.body.get("identity")):
+        body["identity"] = identity
+    changed = replace(vm, body=body, secret=secret)
+    cloud, operation = begin(cloud.put(changed), ask, "put", _UPDATE_S, vm.id)
+    return cloud, accepted(ask, operation, changed.answer(), status=200)
+
+
+def _check_resize(cloud: Cloud, vm: Resource, given: Mapping[str, Any]) -> None:
+    wanted = str(given.get("hardwareProfile", {}).get("vmSize", "") or quota.size_of(vm).name)
+    if wanted.lower() == quota.size_of(vm).name.lower():
+        return
+    instance = cloud.instance(vm.id)
+    if instance is None or instance.power is not Power.DEALLOCATED:
+        raise conflict(
+            f"Unable to resize the VM '{vm.name}' to '{wanted}' while it is allocated.", "OperationNotAllowed"
+        )
+    if wanted.lower() not in catalog.SIZES:
+        raise invalid(f"The value '{wanted}' provided for the VM size is not valid.")
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(first)
+    for key, value in second.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for word in path:
+        value = value.get(word) if isinstance(value, Mapping) else None
+    return value
+
+
+def _same(asked: Any, there: Any) -> bool:
+    """What the client left out is not a change."""
+    if isinstance(asked, Mapping) and isinstance(there, Mapping):
+        return all(key not in there or _same(value, there[key]) for key, value in asked.items())
+    return json.dumps(asked) == json.dumps(there) or str(asked).lower() == str(there).lower()

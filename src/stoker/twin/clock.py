@@ -1,0 +1,44 @@
+"""The twin's time: seconds since it was first started, that stand still while it is down and may run faster."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+
+class Clock:
+    """`now` counts the twin's seconds; `wall` says when one of them is, was or will be for everybody else."""
+
+    def __init__(self, start: float = 0.0, speed: float = 1.0) -> None:
+        self._anchor = (start, time.time(), time.monotonic())
+        self._speed = speed
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    def now(self) -> float:
+        start, _, since = self._anchor
+        return start + (time.monotonic() - since) * self._speed
+
+    def set_speed(self, speed: float) -> None:
+        self._anchor = (self.now(), time.time(), time.monotonic())
+        self._speed = speed
+
+    def real_s(self, twin_s: float) -> float:
+        return twin_s / self._speed
+
+    def wall(self, moment: float) -> datetime:
+        start, unix, _ = self._anchor
+        return datetime.fromtimestamp(unix + (moment - start) / self._speed, UTC)
+
+
+class FixedClock(Clock):
+    """For tests of transitions: it moves when told to."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        super().__init__(start)
+        self.moment = start
+
+    def now(self) -> float:
+        return self.moment

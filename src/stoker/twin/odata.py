@@ -1,0 +1,122 @@
+"""The part of OData's `$filter` that Azure's clients use: comparisons, `and`, `or`, `not`, and functions on text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stoker.twin.refusal import invalid
+
+Test = Callable[[Mapping[str, Any]], bool]
+Value = Callable[[Mapping[str, Any]], Any]
+
+_TOKEN = re.compile(r"\s*('(?:[^']|'')*'|\(|\)|,|[^\s(),]+)")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": lambda a, b: bool(a == b),
+    "ne": lambda a, b: bool(a != b),
+    "gt": lambda a, b: bool(a > b),
+    "ge": lambda a, b: bool(a >= b),
+    "lt": lambda a, b: bool(a < b),
+    "le": lambda a, b: bool(a <= b),
+}
+_FUNCTIONS: dict[str, Callable[[str, str], bool]] = {
+    "contains": lambda a, b: b in a,
+    "startswith": lambda a, b: a.startswith(b),
+    "endswith": lambda a, b: a.endswith(b),
+    "substringof": lambda a, b: a in b,
+}
+
+
+def parse(text: str) -> Test:
+    """A test of items. What cannot be read is answered with 400, as Azure does."""
+    reader = _Reader(_TOKEN.findall(text))
+    test = reader.alternatives()
+    if reader.left():
+        raise invalid(f"Invalid $filter '{text}': unexpected '{reader.next()}'", "InvalidFilterInQueryString")
+    return test
+
+
+class _Reader:
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def left(self) -> bool:
+        return self._at < len(self._tokens)
+
+    def next(self) -> str:
+        if not self.left():
+            raise invalid("Invalid $filter: it ends too early", "InvalidFilterInQueryString")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def comes(self, word: str) -> bool:
+        """Whether this is the next word; then it is taken."""
+        if self.left() and self._tokens[self._at].lower() == word:
+            self._at += 1
+            return True
+        return False
+
+    def alternatives(self) -> Test:
+        tests = [self.conditions()]
+        while self.comes("or"):
+            tests.append(self.conditions())
+        return lambda item: any(test(item) for test in tests)
+
+    def conditions(self) -> Test:
+        tests = [self.condition()]
+        while self.comes("and"):
+            tests.append(self.condition())
+        return lambda item: all(test(item) for test in tests)
+
+    def condition(self) -> Test:
+        if self.comes("not"):
+            inner = self.condition()
+            return lambda item: not inner(item)
+        if self.comes("("):
+            inner = self.alternatives()
+            self.expect(")")
+            return inner
+        word = self.next()
+        if word.lower() in _FUNCTIONS:
+            return self.function(word)
+        return self.comparison(word)
+
+    def function(self, word: str) -> Test:
+        self.expect("(")
+        first = _value(self.next())
+        self.expect(",")
+        second = _value(self.next())
+        self.expect(")")
+        apply = _FUNCTIONS[word.lower()]
+        test: Test = lambda item: apply(str(first(item) or ""), str(second(item) or ""))  # noqa: E731
+        for truth in ("true", "false"):  # `startswith(…) eq true`
+            if self.comes("eq") and self.comes(truth):
+                return test if truth == "true" else lambda item: not test(item)
+        return test
+
+    def comparison(self, word: str) -> Test:
+        operator = self.next().lower()
+        if operator not in _COMPARE:
+            raise invalid(f"Invalid $filter: '{operator}' is no comparison", "InvalidFilterInQueryString")
+        left, right, compare = _value(word), _value(self.next()), _COMPARE[operator]
+        return lambda item: compare(left(item), right(item))
+
+    def expect(self, word: str) -> None:
+        if not self.comes(word):
+            raise invalid(f"Invalid $filter: expected '{word}'", "InvalidFilterInQueryString")
+
+
+def _value(token: str) -> Value:
+    if token.startswith("'"):
+        text = token[1:-1].replace("''", "'")
+        return lambda _: text
+    if token.lower() in ("true", "false"):
+        truth = token.lower() == "true"
+        return lambda _: truth
+    try:
+        number = float(token)
+    except ValueError:
+        return lambda item: item.get(token)
+    return lambda _: number

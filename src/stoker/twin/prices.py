@@ -1,0 +1,66 @@
+"""What a size costs at a moment: on demand a fixed price, on spot one that moves with the weather."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from stoker.twin import catalog
+from stoker.twin.state import Charge, Cloud
+from stoker.twin.weather import draw
+
+STEP_S = 300.0  # a spot price holds for this long
+_MONTH_S = 730 * 3600.0
+
+
+def spot_usd(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
+    """Per hour. What was ordered by hand counts before the weather."""
+    orders = [
+        order
+        for order in cloud.prices
+        if order.at <= now and (order.size.lower(), order.region) == (size.name.lower(), region)
+    ]
+    if orders and (ordered := orders[-1].usd_per_hour) is not None:
+        return ordered
+    usual = catalog.on_demand_usd(size, region) * size.spot_share
+    return round(usual * (1 + cloud.weather.price_swing * _swing(cloud, size, region, now)), 6)
+
+
+def _swing(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
+    """Between -1 and 1: a slow wave and a quick one of the place's own, and some noise, as prices seem to do."""
+    step = int(now // STEP_S)
+    key = (cloud.weather.seed, size.name, region)
+    day = math.sin(2 * math.pi * (step * STEP_S / 86_400 + draw("day", *key)))
+    hours = math.sin(2 * math.pi * (step * STEP_S / (7_200 + 7_200 * draw("length", *key)) + draw("hours", *key)))
+    return 0.5 * day + 0.3 * hours + 0.2 * (2 * draw("noise", *key, step) - 1)
+
+
+def usd_per_hour(cloud: Cloud, charge: Charge, now: float) -> float:
+    """What the thing a charge is for costs at this moment."""
+    if charge.meter == "disk":
+        return float(charge.size) * catalog.DISK_USD_PER_GB_MONTH * 3600 / _MONTH_S
+    if charge.meter == "address":
+        return catalog.ADDRESS_USD_PER_HOUR
+    size = catalog.SIZES[charge.size.lower()]
+    if charge.meter == "spot":
+        return spot_usd(cloud, size, charge.region, now)
+    return catalog.on_demand_usd(size, charge.region)
+
+
+def usd(cloud: Cloud, charge: Charge, now: float) -> float:
+    """What a charge comes to, by the second, until now or its end."""
+    until = now if charge.until is None else charge.until
+    if charge.meter != "spot":
+        return (until - charge.since) / 3600 * usd_per_hour(cloud, charge, now)
+    total = 0.0
+    for begin, end in _stretches(cloud, charge.since, until):
+        total += (end - begin) / 3600 * usd_per_hour(cloud, charge, begin)
+    return total
+
+
+def _stretches(cloud: Cloud, since: float, until: float) -> list[tuple[float, float]]:
+    """Stretches of one price each."""
+    steps = range(int(since // STEP_S) + 1, int(until // STEP_S) + 1)
+    changes = {step * STEP_S for step in steps} | {order.at for order in cloud.prices if since < order.at < until}
+    edges = [since, *sorted(changes), until]
+    return [(begin, end) for begin, end in pairwise(edges) if end > begin]

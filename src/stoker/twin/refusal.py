@@ -1,0 +1,97 @@
+"""What Azure answers when it does not do what was asked: its own codes and words, as an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class Refused(Exception):
+    """An answer with an error body. `details` are the inner errors of a deployment."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        details: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = dict(headers or {})
+        self.details = tuple(details)
+
+    def body(self) -> dict[str, Any]:
+        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        return {**error, "details": list(self.details)} if self.details else error
+
+
+def group_not_found(name: str) -> Refused:
+    return Refused(404, "ResourceGroupNotFound", f"Resource group '{name}' could not be found.")
+
+
+def not_found(kind: str, name: str, group: str) -> Refused:
+    return Refused(
+        404,
+        "ResourceNotFound",
+        f"The Resource '{kind}/{name}' under resource group '{group}' was not found. "
+        "For more details please go to https://aka.ms/ARMResourceNotFoundFix",
+    )
+
+
+def parent_not_found(parent: str) -> Refused:
+    return Refused(
+        404,
+        "ParentResourceNotFound",
+        f"Failed to perform 'write' on resource(s) because the parent resource '{parent}' could not be found.",
+    )
+
+
+def invalid(message: str, code: str = "InvalidParameter") -> Refused:
+    return Refused(400, code, message)
+
+
+def conflict(message: str, code: str = "Conflict") -> Refused:
+    return Refused(409, code, message)
+
+
+def allocation_failed(size: str, region: str) -> Refused:
+    return Refused(
+        409,
+        "AllocationFailed",
+        f"Allocation failed. We do not have sufficient capacity for the requested VM size {size} in region {region}. "
+        "Read more about improving likelihood of allocation success at http://aka.ms/allocation-guidance",
+    )
+
+
+def sku_not_available(size: str, region: str) -> Refused:
+    return Refused(
+        409,
+        "SkuNotAvailable",
+        f"The requested VM size for resource 'Following SKUs have failed for Capacity Restrictions: {size}' is "
+        f"currently not available in location '{region}'. Please try another size or deploy to a different location "
+        "or different zone. See https://aka.ms/azureskunotavailable for details.",
+    )
+
+
+def throttled(retry_after_s: int) -> Refused:
+    return Refused(
+        429,
+        "TooManyRequests",
+        "The request is being throttled as the limit has been reached for operation type. "
+        f"Please retry after {retry_after_s} seconds.",
+        headers={"Retry-After": str(retry_after_s)},
+    )
+
+
+def locked(scope: str, lock_scope: str, verb: str) -> Refused:
+    return Refused(
+        409,
+        "ScopeLocked",
+        f"The scope '{scope}' cannot perform {verb} operation because following scope(s) are locked: "
+        f"'{lock_scope}'. Please remove the lock and try again.",
+    )

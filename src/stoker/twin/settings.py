@@ -1,0 +1,49 @@
+"""How a twin is set up: the one file of the twin that reads the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.errors import BadInput
+from stoker.model.home import Home
+from stoker.twin.weather import FORECASTS
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    folder: Path
+    port: int = 0  # 0: any free one
+    seed: int | None = None  # None: the one it had, or 0
+    forecast: str = ""  # empty: the weather it had, or calm
+    speed: float = 1.0
+    walls: bool | None = None  # machines in namespaces; None: where they are allowed
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
+    """What `stoker twin up` has written into the variables of its child; None means those of this process."""
+    given = os.environ if environ is None else environ
+    root = Path(given.get("STOKER_HOME") or "~/.stoker").expanduser().absolute()
+    name = given.get("STOKER_TWIN_WEATHER", "")
+    if name and name not in FORECASTS:
+        raise BadInput(f"STOKER_TWIN_WEATHER is `{name}`, expected one of {', '.join(FORECASTS)}")
+    return Settings(
+        folder=Home(root).twin,
+        port=int(_number(given, "STOKER_TWIN_PORT", 0)),
+        seed=int(_number(given, "STOKER_TWIN_SEED", 0)) if given.get("STOKER_TWIN_SEED") else None,
+        forecast=name,
+        speed=_number(given, "STOKER_TWIN_SPEED", 1.0),
+        walls=False if given.get("STOKER_TWIN_PLAIN") else None,
+    )
+
+
+def _number(given: Mapping[str, str], name: str, default: float) -> float:
+    try:
+        number = float(given.get(name) or default)
+    except ValueError:
+        raise BadInput(f"{name} is `{given[name]}`, expected a number") from None
+    if number < 0:
+        raise BadInput(f"{name} is {number}, expected no less than 0")
+    return number

@@ -1,0 +1,227 @@
+"""All that the twin knows, as frozen data. A transition takes a `Cloud` and returns the next."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from stoker.twin import ids
+from stoker.twin.weather import Fault, Weather
+
+Body = Mapping[str, Any]
+
+
+class Power(StrEnum):
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    STOPPED = "stopped"  # by its own shutdown or a power-off: it still costs
+    DEALLOCATING = "deallocating"
+    DEALLOCATED = "deallocated"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    id: str
+    body: Body  # as ARM answers it, without id, name and type
+    created_at: float
+    secret: Body = field(default_factory=dict, repr=False)  # what clients may write and nobody may read
+
+    @property
+    def target(self) -> ids.Target:
+        return ids.read(self.id)
+
+    @property
+    def kind(self) -> str:
+        return self.target.kind
+
+    @property
+    def name(self) -> str:
+        return self.target.name
+
+    @property
+    def group(self) -> str:
+        return self.target.group
+
+    @property
+    def region(self) -> str:
+        return str(self.body.get("location", ""))
+
+    @property
+    def properties(self) -> Body:
+        properties: Body = self.body.get("properties", {})
+        return properties
+
+    def having(self, **properties: Any) -> Resource:
+        """The same with these properties changed."""
+        return replace(self, body={**self.body, "properties": {**self.properties, **properties}})
+
+    def answer(self) -> dict[str, Any]:
+        return {"id": self.id, "name": self.name, "type": self.kind, **self.body}
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """The machine behind a VM. `name` is unique in the twin, unlike the VM's."""
+
+    name: str
+    vm: str  # its id
+    address: str
+    power: Power
+    since: float
+    spot: bool = False
+    evict_at: float | None = None  # when the weather takes it
+    boots: int = 0
+    incarnation: int = 0  # of its Scheduled Events document
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A long-running operation. It ends when it is due, its chores are done and the operations before it have ended."""
+
+    id: str
+    verb: str  # what its end does: a name in `passing.ENDS`
+    about: str  # a resource's id
+    started_at: float
+    due_at: float
+    chores: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    status: str = "InProgress"
+    ended_at: float = 0.0
+    error: Body = field(default_factory=dict)
+    result: Any = None
+
+    @property
+    def open(self) -> bool:
+        return self.status == "InProgress"
+
+
+@dataclass(frozen=True, slots=True)
+class Chore:
+    """Something to do to a machine. Kept until it is done, and done again if the twin dies before it says so."""
+
+    id: str
+    machine: str
+    verb: str  # create, start, power_off, destroy, run, events
+    vm: str = ""
+    details: Body = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A scheduled event of one machine. Without `withdraw_at` it comes true at `not_before`."""
+
+    id: str
+    vm: str
+    event: str  # Preempt, Freeze, Reboot, Redeploy, Terminate
+    not_before: float
+    withdraw_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody who can log in: a service principal."""
+
+    client_id: str
+    object_id: str
+    secret: str = field(repr=False)
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """A stretch of time in which something cost money. `until` is None as long as it does."""
+
+    resource: str
+    meter: str  # on-demand, spot, disk, address
+    size: str
+    region: str
+    since: float
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PriceOrder:
+    """From `at` on, the spot price of this size there is set by hand."""
+
+    size: str
+    region: str
+    at: float
+    usd_per_hour: float | None  # None: back to the weather's
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    tenant: str
+    subscription: str
+    key: str = field(repr=False)  # signs tokens
+    admin: str = ""  # the client id that owns the subscription
+    weather: Weather = Weather()
+    now: float = 0.0  # when it was last saved
+    requests: int = 0
+    resources: Mapping[str, Resource] = field(default_factory=dict)  # by id in lower case; groups too
+    instances: Mapping[str, Instance] = field(default_factory=dict)  # by the VM's id in lower case
+    operations: Mapping[str, Operation] = field(default_factory=dict)
+    chores: Mapping[str, Chore] = field(default_factory=dict)  # in the order to do them
+    notices: Mapping[str, Notice] = field(default_factory=dict)
+    principals: Mapping[str, Principal] = field(default_factory=dict)
+    charges: tuple[Charge, ...] = ()
+    prices: tuple[PriceOrder, ...] = ()
+    quotas: Mapping[str, int] = field(default_factory=dict)  # `region/family`, ordered by hand
+    faults: tuple[Fault, ...] = ()
+    restrictions: tuple[str, ...] = ()  # `region/size` that cannot be had
+    tokens_from: float = 0.0  # tokens issued before this moment (Unix time) are no longer good
+
+    def find(self, id: str) -> Resource | None:
+        return self.resources.get(id.lower())
+
+    def put(self, *resources: Resource) -> Cloud:
+        return replace(self, resources={**self.resources, **{one.id.lower(): one for one in resources}})
+
+    def drop(self, *ids_: str) -> Cloud:
+        gone = {id.lower() for id in ids_}
+        return replace(self, resources={key: one for key, one in self.resources.items() if key not in gone})
+
+    def all(self, kind: str, group: str = "") -> list[Resource]:
+        """Everything of a kind, in the order it was made."""
+        return [
+            one
+            for one in self.resources.values()
+            if one.kind.lower() == kind.lower() and group.lower() in ("", one.group.lower())
+        ]
+
+    def below(self, id: str) -> Iterator[Resource]:
+        """Everything whose id begins with this one: what is in a group, or part of a resource."""
+        prefix = id.lower() + "/"
+        return (one for key, one in self.resources.items() if key.startswith(prefix))
+
+    def instance(self, vm: str) -> Instance | None:
+        return self.instances.get(vm.lower())
+
+    def put_instance(self, instance: Instance) -> Cloud:
+        return replace(self, instances={**self.instances, instance.vm.lower(): instance})
+
+    def drop_instance(self, vm: str) -> Cloud:
+        return replace(self, instances={key: one for key, one in self.instances.items() if key != vm.lower()})
+
+    def put_operation(self, operation: Operation) -> Cloud:
+        return replace(self, operations={**self.operations, operation.id: operation})
+
+    def order(self, *chores: Chore) -> Cloud:
+        return replace(self, chores={**self.chores, **{chore.id: chore for chore in chores}})
+
+    def put_notice(self, notice: Notice) -> Cloud:
+        return replace(self, notices={**self.notices, notice.id: notice})
+
+    def drop_notices(self, gone: Iterable[Notice]) -> Cloud:
+        names = {notice.id for notice in gone}
+        return replace(self, notices={key: one for key, one in self.notices.items() if key not in names})
+
+
+def name_uuid(*key: object) -> str:
+    """A UUID that depends on the key alone: the same requests to the same seed give the same ids."""
+    return str(uuid.UUID(bytes=hashlib.sha256(repr(key).encode()).digest()[:16], version=4))

@@ -1,0 +1,47 @@
+"""The twin's memory: one private file, replaced as a whole, so that a twin that was killed goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from stoker.errors import TwinFailed
+from stoker.model import wire
+from stoker.twin.state import Cloud, Principal, name_uuid
+from stoker.twin.weather import Weather
+
+
+def load(path: Path) -> Cloud | None:
+    """The cloud as it was last saved; None where there is none yet."""
+    try:
+        return wire.load(Cloud, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise TwinFailed(
+            f"the twin's memory {path} cannot be read: {error}", hint="begin a new one with `stoker twin down --forget`"
+        ) from error
+
+
+def save(path: Path, cloud: Cloud) -> None:
+    """Survives a kill of the twin at any moment; not made to survive a power failure of this computer."""
+    part = path.with_name(f"{path.name}.part")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(wire.dump(cloud))
+    part.replace(path)
+
+
+def fresh(weather: Weather) -> Cloud:
+    """An empty subscription with one owner. Names follow from the seed; secrets do not."""
+    client = name_uuid("client", weather.seed)
+    owner = Principal(client, name_uuid("object", weather.seed), secrets.token_urlsafe(24), "twin owner")
+    return Cloud(
+        tenant=name_uuid("tenant", weather.seed),
+        subscription=name_uuid("subscription", weather.seed),
+        key=secrets.token_urlsafe(32),
+        admin=client,
+        weather=weather,
+        principals={client: owner},
+    )

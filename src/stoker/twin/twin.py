@@ -1,0 +1,83 @@
+"""A whole twin: its memory, its time, its machines and its web server, in this process."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stoker.twin import statefile, tls
+from stoker.twin.clock import Clock
+from stoker.twin.machines import Machines
+from stoker.twin.weather import Weather
+from stoker.twin.web.application import Application
+from stoker.twin.web.server import Server
+from stoker.twin.world import World
+
+OpenMachines = Callable[[World], Machines]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a client needs to know. `token` is for the twin's own control, the rest for Azure's clients."""
+
+    url: str
+    authority: str  # the file of the certificate to trust
+    tenant: str
+    subscription: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    token: str = field(repr=False)
+
+
+class Twin:
+    """Goes on with what is in the folder. The weather of an earlier time stays unless another is given."""
+
+    def __init__(
+        self,
+        folder: Path,
+        open_machines: OpenMachines,
+        *,
+        weather: Weather | None = None,
+        speed: float = 1.0,
+        port: int = 0,
+    ) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        file = folder / "cloud.json"
+        cloud = statefile.load(file) or statefile.fresh(weather or Weather())
+        if weather:
+            cloud = replace(cloud, weather=weather)
+        certificate = tls.certificate(folder / "tls")
+        self.world = World(file, cloud, Clock(cloud.now, speed))
+        token = secrets.token_urlsafe(24)
+        self._server = Server(Application(self.world, token), certificate, port)
+        owner = cloud.principals[cloud.admin]
+        self.address = Address(
+            url=self._server.url,
+            authority=str(certificate.authority),
+            tenant=cloud.tenant,
+            subscription=cloud.subscription,
+            client_id=owner.client_id,
+            client_secret=owner.secret,
+            token=token,
+        )
+        self.machines = open_machines(self.world)
+
+    def start(self) -> None:
+        """Machines can reach the twin at the address that everybody else uses."""
+        self.machines.expose(self._server.port)
+        self.world.run(self.machines)
+        self._server.start()
+
+    def close(self) -> None:
+        """Machines go on; the next twin of the folder finds them."""
+        self._server.close()
+        self.world.close()
+        self.machines.close()
+
+    def power_down(self) -> None:
+        """Every machine is switched off; a later twin switches them on again."""
+        for instance in self.world.cloud.instances.values():
+            if self.machines.alive(instance.name):
+                self.machines.power_off(instance.name)

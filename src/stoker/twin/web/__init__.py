@@ -1,0 +1,1 @@
+"""The twin's face: HTTPS on loopback, thin, with every decision elsewhere."""

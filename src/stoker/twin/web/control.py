@@ -1,0 +1,199 @@
+"""The twin's own API below `/twin`: what is there, the bill, the weather, and trouble on order."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from stoker.model import wire
+from stoker.twin import catalog, events, meter
+from stoker.twin.refusal import Refused, invalid
+from stoker.twin.state import Cloud, Notice, PriceOrder, Principal, Resource, name_uuid
+from stoker.twin.weather import FORECASTS, Fault, forecast
+from stoker.twin.web.server import Request, Response
+from stoker.twin.world import World
+
+_EVENTS = ("Preempt", "Freeze", "Reboot", "Redeploy", "Terminate")
+
+
+class Control:
+    """`POST /twin/<word>` with a JSON object does something; `GET` tells something."""
+
+    def __init__(self, world: World, token: str, log: deque[dict[str, Any]]) -> None:
+        self._world = world
+        self._token = token
+        self._log = log
+        self._gets: dict[str, Callable[[], Any]] = {
+            "status": self._status,
+            "bill": lambda: meter.bill(world.cloud, world.clock.now()),
+            "weather": lambda: wire.to_plain(world.cloud.weather),
+            "requests": lambda: list(log),
+        }
+        self._posts: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "evict": self._evict,
+            "event": self._event,
+            "fault": self._fault,
+            "weather": self._weather,
+            "price": self._price,
+            "quota": self._quota,
+            "restrict": self._restrict,
+            "speed": self._speed,
+            "principal": self._principal,
+            "logout": self._logout,
+            "calm": self._calm,
+        }
+
+    def __call__(self, request: Request) -> Response:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(given.encode(), self._token.encode()):
+            return _error(401, "the token of the twin's control is missing or wrong")
+        word = request.path.strip("/").partition("/")[2]
+        try:
+            if request.method == "GET" and word in self._gets:
+                return Response(200, self._gets[word]())
+            if request.method == "POST" and word in self._posts:
+                return Response(200, self._posts[word](json.loads(request.body or b"{}")) or {})
+        except Refused as refusal:
+            return _error(refusal.status, refusal.message)
+        except (ValueError, KeyError, TypeError) as error:
+            return _error(400, f"{word}: {error!r}")
+        return _error(404, f"the twin's control has no {request.method} `{word}`")
+
+    def _status(self) -> dict[str, Any]:
+        cloud, clock = self._world.cloud, self._world.clock
+        costs = meter.bill(cloud, clock.now())
+        return {
+            "now_s": round(clock.now(), 3),
+            "speed": clock.speed,
+            "seed": cloud.weather.seed,
+            "requests": cloud.requests,
+            "resources": len(cloud.resources),
+            "machines": [
+                {"name": one.name, "vm": one.vm, "power": str(one.power), "address": one.address, "boots": one.boots}
+                for one in cloud.instances.values()
+            ],
+            "chores": len(cloud.chores),
+            "usd": costs["usd"],
+            "usd_per_hour": costs["usd_per_hour"],
+        }
+
+    def _evict(self, order: Mapping[str, Any]) -> None:
+        """`{vm, notice_s = 30, withdrawn = false}`: a spot machine, or any other, is taken."""
+        notice_s, withdrawn = float(order.get("notice_s", 30)), bool(order.get("withdrawn"))
+
+        def transition(cloud: Cloud, now: float) -> tuple[Cloud, None]:
+            vm = find_vm(cloud, str(order["vm"]))
+            return events.preempt(cloud, vm, now, self._world.clock.wall, notice_s=notice_s, withdrawn=withdrawn), None
+
+        self._world.change(transition)
+
+    def _event(self, order: Mapping[str, Any]) -> dict[str, str]:
+        """`{vm, type, notice_s}`: any other kind of scheduled event."""
+        kind = str(order["type"])
+        if kind not in _EVENTS:
+            raise invalid(f"there is no event `{kind}`; there are {', '.join(_EVENTS)}")
+
+        def transition(cloud: Cloud, now: float) -> tuple[Cloud, dict[str, str]]:
+            vm = find_vm(cloud, str(order["vm"]))
+            notice = Notice(name_uuid("event", vm.id, now), vm.id, kind, now + float(order.get("notice_s", 900)))
+            return events.announce(cloud, notice, self._world.clock.wall), {"id": notice.id.upper()}
+
+        return self._world.change(transition)
+
+    def _fault(self, order: Mapping[str, Any]) -> None:
+        """A `Fault`: `{kind, method, path, times, …}`."""
+        fault = Fault(**order)
+        if fault.kind not in ("throttle", "slow", "lose", "error", "allocation"):
+            raise invalid(f"there is no fault `{fault.kind}`")
+        self._set(lambda cloud, _: replace(cloud, faults=(*cloud.faults, fault)))
+
+    def _weather(self, order: Mapping[str, Any]) -> Any:
+        """Fields of the weather, or a `forecast` by name."""
+        given = dict(order)
+        name = given.pop("forecast", "")
+        if name and name not in FORECASTS:
+            raise invalid(f"there is no forecast `{name}`; there are {', '.join(FORECASTS)}")
+        if "notices_s" in given:
+            given["notices_s"] = tuple(given["notices_s"])
+        self._set(
+            lambda cloud, _: replace(
+                cloud, weather=replace(forecast(name, cloud.weather.seed) if name else cloud.weather, **given)
+            )
+        )
+        return wire.to_plain(self._world.cloud.weather)
+
+    def _price(self, order: Mapping[str, Any]) -> None:
+        """`{size, region, usd_per_hour}`; null gives it back to the weather."""
+        size, region = str(order["size"]), str(order["region"])
+        if catalog.size_in(size, region) is None:
+            raise invalid(f"{size} is not offered in {region}")
+        usd = order["usd_per_hour"]
+        self._set(lambda cloud, now: replace(cloud, prices=(*cloud.prices, PriceOrder(size, region, now, usd))))
+
+    def _quota(self, order: Mapping[str, Any]) -> None:
+        """`{region, family, limit}`; the family may be `cores` or `lowPriorityCores`."""
+        key, limit = f"{order['region']}/{order['family']}".lower(), int(order["limit"])
+        self._set(lambda cloud, _: replace(cloud, quotas={**cloud.quotas, key: limit}))
+
+    def _restrict(self, order: Mapping[str, Any]) -> None:
+        """`{region, size, on = true}`: the size cannot be had there for now."""
+        key = f"{order['region']}/{order['size']}".lower()
+        kept = [one for one in self._world.cloud.restrictions if one != key]
+        now = (*kept, key) if order.get("on", True) else tuple(kept)
+        self._set(lambda cloud, _: replace(cloud, restrictions=now))
+
+    def _speed(self, order: Mapping[str, Any]) -> None:
+        speed = float(order["speed"])
+        if not 0.01 <= speed <= 100_000:
+            raise invalid(f"the speed is {speed}, expected a number from 0.01 to 100000")
+        self._world.clock.set_speed(speed)
+        self._set(self._told_again)
+
+    def _told_again(self, cloud: Cloud, _now: float) -> Cloud:
+        """Notices name a moment of everybody's time, which has changed."""
+        for vm in {notice.vm for notice in cloud.notices.values()}:
+            cloud = events.tell(cloud, vm, self._world.clock.wall)
+        return cloud
+
+    def _principal(self, order: Mapping[str, Any]) -> dict[str, str]:
+        """`{name, secret}`: a service principal without any role."""
+        name, secret = str(order["name"]), str(order["secret"])
+        seed = self._world.cloud.weather.seed
+        one = Principal(name_uuid("client", seed, name), name_uuid("object", seed, name), secret, name)
+        self._set(lambda cloud, _: replace(cloud, principals={**cloud.principals, one.client_id: one}))
+        return {"client_id": one.client_id, "object_id": one.object_id}
+
+    def _logout(self, _: Mapping[str, Any]) -> None:
+        """All tokens given so far have expired."""
+        self._set(lambda cloud, _: replace(cloud, tokens_from=time.time() + 1))
+        time.sleep(1.1)  # tokens are dated by the second
+
+    def _calm(self, _: Mapping[str, Any]) -> None:
+        """No more trouble: the weather is fair, and nothing that was ordered is still to come."""
+        self._set(
+            lambda cloud, _: replace(cloud, weather=forecast("calm", cloud.weather.seed), faults=(), restrictions=())
+        )
+
+    def _set(self, change: Callable[[Cloud, float], Cloud]) -> None:
+        self._world.change(lambda cloud, now: (change(cloud, now), None))
+
+
+def find_vm(cloud: Cloud, name: str) -> Resource:
+    """By its id, or by its name where only one has it."""
+    vms = [
+        one
+        for one in cloud.all("Microsoft.Compute/virtualMachines")
+        if name.lower() in (one.id.lower(), one.name.lower())
+    ]
+    if len(vms) != 1:
+        raise Refused(404, "NotFound", f"{len(vms)} VMs are called `{name}`")
+    return vms[0]
+
+
+def _error(status: int, message: str) -> Response:
+    return Response(status, {"error": {"code": "twin", "message": message}})

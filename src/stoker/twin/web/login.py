@@ -1,0 +1,112 @@
+"""Logging in: the token endpoint, and the documents by which clients find it."""
+
+from __future__ import annotations
+
+import hmac
+import time
+from typing import Any
+from urllib.parse import parse_qs
+
+from stoker.twin import tokens
+from stoker.twin.arm.places import IMAGE_ALIASES
+from stoker.twin.state import Cloud
+from stoker.twin.web.server import Request, Response
+
+
+def answer(cloud: Cloud, request: Request) -> Response | None:
+    """None where the path is none of the login's."""
+    path = request.path.lower().rstrip("/")
+    if path == "/metadata/endpoints":
+        return Response(200, _endpoints(cloud, request))
+    if path == "/metadata/aliases.json":
+        return Response(200, _aliases())
+    if path.endswith("/.well-known/openid-configuration"):
+        return Response(200, _openid(cloud, request.base))
+    if path == "/common/discovery/instance":
+        return Response(200, _discovery(cloud, request))
+    if path.endswith(("/oauth2/v2.0/token", "/oauth2/token")) and request.method == "POST":
+        return _token(cloud, request)
+    return None
+
+
+def _token(cloud: Cloud, request: Request) -> Response:
+    """Client credentials: a service principal's id and secret."""
+    form = {name: values[0] for name, values in parse_qs(request.body.decode(errors="replace")).items()}
+    tenant = request.path.strip("/").split("/")[0].lower()
+    if tenant not in (cloud.tenant, "common", "organizations"):
+        return _failed(400, "invalid_request", f"AADSTS90002: Tenant '{tenant}' not found.")
+    if form.get("grant_type") != "client_credentials":
+        return _failed(400, "unsupported_grant_type", "AADSTS70003: the twin knows client_credentials alone.")
+    principal = cloud.principals.get(form.get("client_id", ""))
+    if principal is None:
+        message = f"AADSTS700016: Application with identifier '{form.get('client_id')}' was not found in the directory."
+        return _failed(400, "unauthorized_client", message)
+    if not hmac.compare_digest(principal.secret.encode(), form.get("client_secret", "").encode()):
+        return _failed(401, "invalid_client", "AADSTS7000215: Invalid client secret provided.")
+    audience = form.get("resource") or form.get("scope", "").removesuffix("/.default")
+    issued = tokens.issue(cloud, principal.client_id, principal.object_id, audience, time.time())
+    return Response(200, issued, {"Cache-Control": "no-store"})
+
+
+def _failed(status: int, error: str, message: str) -> Response:
+    number = message.partition(":")[0].removeprefix("AADSTS")
+    return Response(status, {"error": error, "error_description": message, "error_codes": [int(number)]})
+
+
+def _openid(cloud: Cloud, base: str) -> dict[str, Any]:
+    root = f"{base}/{cloud.tenant}"
+    return {
+        "issuer": f"{root}/v2.0",
+        "authorization_endpoint": f"{root}/oauth2/v2.0/authorize",
+        "token_endpoint": f"{root}/oauth2/v2.0/token",
+        "device_authorization_endpoint": f"{root}/oauth2/v2.0/devicecode",
+        "jwks_uri": f"{root}/discovery/v2.0/keys",
+        "response_types_supported": ["code", "token"],
+        "subject_types_supported": ["pairwise"],
+        "id_token_signing_alg_values_supported": ["HS256"],
+        "tenant_region_scope": "EU",
+    }
+
+
+def _discovery(cloud: Cloud, request: Request) -> dict[str, Any]:
+    host = request.base.removeprefix("https://")
+    place = f"{request.base}/{cloud.tenant}/v2.0/.well-known/openid-configuration"
+    entry = {"preferred_network": host, "preferred_cache": host, "aliases": [host]}
+    return {"tenant_discovery_endpoint": place, "api-version": "1.1", "metadata": [entry]}
+
+
+def _endpoints(cloud: Cloud, request: Request) -> Any:
+    """What `az cloud register --endpoint-resource-manager` reads: an object, but for one version a list."""
+    base = request.base
+    told = {
+        "name": "StokerTwin",
+        "resourceManager": f"{base}/",
+        "portal": base,
+        "authentication": {
+            "loginEndpoint": f"{base}/",
+            "audiences": [f"{base}/", base],
+            "tenant": cloud.tenant,
+            "identityProvider": "AAD",
+        },
+        "gallery": base,
+        "graph": base,
+        "graphAudience": base,
+        "galleryEndpoint": base,
+        "vmImageAliasDoc": f"{base}/metadata/aliases.json",
+        "media": base,
+        "batch": base,
+        "suffixes": {
+            "storage": "core.windows.net",
+            "keyVaultDns": "vault.azure.net",
+            "sqlServerHostname": "database.windows.net",
+        },
+    }
+    return [told] if request.query.get("api-version") == "2019-05-01" else told
+
+
+def _aliases() -> dict[str, Any]:
+    named = {
+        name: {"publisher": publisher, "offer": offer, "sku": sku, "version": "latest"}
+        for name, (publisher, offer, sku) in IMAGE_ALIASES.items()
+    }
+    return {"outputs": {"aliases": {"type": "object", "value": {"Linux": named}}}}

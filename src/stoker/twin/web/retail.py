@@ -1,0 +1,73 @@
+"""The Retail Prices API: what sizes cost, as the public price list tells it, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from stoker.twin import catalog, odata, prices
+from stoker.twin.refusal import Refused
+from stoker.twin.state import Cloud, name_uuid
+from stoker.twin.web.server import Request, Response
+
+_PAGE = 100
+
+
+def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], datetime]) -> Response:
+    if request.path.lower().rstrip("/") != "/api/retail/prices":
+        return Response(404, {"Error": {"Code": "404", "Message": f"there is no {request.path}"}})
+    if (currency := request.query.get("currencyCode", "USD").strip("'")) != "USD":
+        return Response(400, {"Error": {"Code": "400", "Message": f"the twin has no prices in {currency}"}})
+    text = request.query.get("$filter", "")
+    try:
+        test = odata.parse(text) if text else None
+        items = [one for one in _items(cloud, now, wall) if test is None or test(one)]
+    except Refused as refusal:
+        return Response(400, {"Error": {"Code": "400", "Message": refusal.message}})
+    skip = int(request.query.get("$skip", 0))
+    more = {**request.query, "$skip": str(skip + _PAGE)}
+    following = f"{request.base}/api/retail/prices?{urlencode(more)}" if skip + _PAGE < len(items) else None
+    shown = items[skip : skip + _PAGE]
+    told = {"BillingCurrency": "USD", "CustomerEntityId": "Default", "CustomerEntityType": "Retail"}
+    return Response(200, {**told, "Items": shown, "NextPageLink": following, "Count": len(shown)})
+
+
+def _items(cloud: Cloud, now: float, wall: Callable[[float], datetime]) -> Iterator[dict[str, Any]]:
+    """For each size and place: Linux and Windows, on demand and on spot, as the real list mixes them."""
+    for region in catalog.REGIONS:
+        for size in catalog.sizes_in(region):
+            full = catalog.on_demand_usd(size, region)
+            spot = prices.spot_usd(cloud, size, region, now)
+            since = wall(now // prices.STEP_S * prices.STEP_S).strftime("%Y-%m-%dT%H:%M:%SZ")
+            yield _item(size, region, full, "", "", "2024-01-01T00:00:00Z")
+            yield _item(size, region, spot, " Spot", "", since)
+            yield _item(size, region, round(full * 1.9, 6), "", " Windows", "2024-01-01T00:00:00Z")
+            yield _item(size, region, round(spot * 1.9, 6), " Spot", " Windows", since)
+
+
+def _item(size: catalog.Size, region: str, price: float, word: str, system: str, since: str) -> dict[str, Any]:
+    name = f"{size.label}{word}"
+    return {
+        "currencyCode": "USD",
+        "tierMinimumUnits": 0.0,
+        "retailPrice": price,
+        "unitPrice": price,
+        "armRegionName": region,
+        "location": catalog.REGIONS[region].title,
+        "effectiveStartDate": since,
+        "meterId": name_uuid("meter", name, region, system),
+        "meterName": name,
+        "productId": "DZH318Z0BQ4B",
+        "skuId": f"DZH318Z0BQ4B/{name_uuid('sku', name, region, system)[:4].upper()}",
+        "productName": f"Virtual Machines {size.series} Series{system}",
+        "skuName": name,
+        "serviceName": "Virtual Machines",
+        "serviceId": "DZH313Z7MMC8",
+        "serviceFamily": "Compute",
+        "unitOfMeasure": "1 Hour",
+        "type": "Consumption",
+        "isPrimaryMeterRegion": True,
+        "armSkuName": size.name,
+    }

@@ -1,0 +1,140 @@
+"""An HTTPS server of plain threads: one per connection, so that a slow or lost answer holds up nobody else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from stoker.twin.tls import Certificate
+
+log = logging.getLogger("stoker.twin")
+
+_IDLE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]  # by names in lower case
+    body: bytes
+    base: str  # `https://127.0.0.1:port`, as the client wrote it
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int = 200
+    body: Any = None  # JSON; None: no body
+    headers: Mapping[str, str] = field(default_factory=dict)
+    wait_s: float = 0.0  # before it is sent
+    lost: bool = False  # the connection ends instead
+
+
+Application = Callable[[Request], Response]
+
+
+class Server:
+    """Listens from the start; answers from `start` on. Port 0 takes any that is free."""
+
+    def __init__(self, application: Application, certificate: Certificate, port: int = 0) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate.chain, certificate.key)
+        self._server = _Threads(("127.0.0.1", port), _Handler)
+        self._server.context = context
+        self._server.application = application
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="twin-web", daemon=True)
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Threads(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    context: ssl.SSLContext
+    application: Application
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """In the connection's own thread: a client that never shakes hands keeps no other from being accepted."""
+        request.settimeout(_IDLE_S)
+        try:
+            wrapped = self.context.wrap_socket(request, server_side=True)
+        except (ssl.SSLError, OSError):
+            return
+        super().finish_request(wrapped, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002  # the signature is theirs
+        log.debug("a connection broke", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1  # headers and body leave in one piece
+    server: _Threads
+
+    def _serve(self) -> None:
+        target = urlsplit(self.path)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers.get("content-length") or 0))
+        query = dict(parse_qsl(target.query, keep_blank_values=True))
+        base = f"https://{headers.get('host', 'localhost')}"
+        request = Request(self.command, unquote(target.path), query, headers, body, base)
+        try:
+            response = self.server.application(request)
+        except Exception as error:
+            log.exception("%s %s", self.command, self.path)
+            told = {"code": "InternalServerError", "message": f"the twin itself failed: {error!r}"}
+            response = Response(500, {"error": told})
+        time.sleep(response.wait_s)
+        if response.lost:
+            self._hang_up()
+        else:
+            self._send(response)
+
+    # The names are the standard library's.
+    do_GET = do_HEAD = do_PUT = do_PATCH = do_POST = do_DELETE = _serve  # noqa: N815
+
+    def _send(self, response: Response) -> None:
+        data = b"" if response.body is None else json.dumps(response.body).encode()
+        self.send_response(response.status)
+        for name, value in response.headers.items():
+            self.send_header(name, value)
+        if data:
+            self.send_header("Content-Type", "application/json; charset=utf-8")
+        if response.status != 204:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _hang_up(self) -> None:
+        """As a broken network does: not a byte of an answer."""
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass

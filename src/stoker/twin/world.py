@@ -1,0 +1,126 @@
+"""The twin at work: holds the cloud, lets one request at a time change it, saves it, then has it carried out."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stoker.twin import events, lifecycle, passing, statefile, tokens
+from stoker.twin.clock import Clock
+from stoker.twin.machines import Machines
+from stoker.twin.performer import Performer
+from stoker.twin.state import Cloud, Power
+
+T = TypeVar("T")
+
+_TICK_S = 0.02
+_CHECK_S = 1.0  # how often machines are looked at
+
+
+class World:
+    """`change` is the only way in. Machines are opened with `token_for` and `acknowledged` of this world."""
+
+    def __init__(self, file: Path, cloud: Cloud, clock: Clock) -> None:
+        self.clock = clock
+        self._file = file
+        self._cloud = cloud
+        self._saved: Cloud | None = None
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._machines: Machines | None = None
+        self._performer: Performer | None = None
+        self._ticking = threading.Thread(target=self._tick, name="twin-time", daemon=True)
+
+    @property
+    def cloud(self) -> Cloud:
+        return self._cloud
+
+    def run(self, machines: Machines) -> None:
+        """Time begins. Machines that should be on and are not are switched on, as after an outage of the region."""
+        self._machines = machines
+        self._performer = Performer(machines, self._performed)
+        self.change(lambda cloud, now: (_healed(cloud, now, machines, self.clock), None))
+        self._ticking.start()
+
+    def close(self) -> None:
+        """Time stops. Machines are left as they are."""
+        self._over.set()
+        if self._ticking.is_alive():
+            self._ticking.join()
+        self.change(lambda cloud, now: (replace(cloud, now=now), None))
+
+    def change(self, transition: Callable[[Cloud, float], tuple[Cloud, T]]) -> T:
+        """One step: decide, save, then act. What the transition raises changes nothing."""
+        with self._lock:
+            now = self.clock.now()
+            cloud, value = transition(replace(self._cloud, now=now), now)
+            self._keep(passing.advance(cloud, now, self.clock.wall))
+        return value
+
+    def _keep(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        if self._saved is None or replace(self._saved, now=cloud.now, requests=cloud.requests) != cloud:
+            statefile.save(self._file, cloud)
+            self._saved = cloud
+        if self._performer and cloud.chores:
+            self._performer.look(cloud)
+
+    def _tick(self) -> None:
+        looked_at = 0.0
+        while not self._over.wait(_TICK_S):
+            with self._lock:
+                now = self.clock.now()
+                after = passing.advance(replace(self._cloud, now=now), now, self.clock.wall)
+                self._keep(after)
+            if time.monotonic() - looked_at > _CHECK_S:
+                looked_at = time.monotonic()
+                self._look_at_machines()
+
+    def _look_at_machines(self) -> None:
+        assert self._machines
+        running = [one for one in self._cloud.instances.values() if one.power is Power.RUNNING]
+        for instance in running:
+            if not self._machines.alive(instance.name):
+                vm = instance.vm
+                self.change(lambda cloud, now, vm=vm: (passing.guest_stopped(cloud, vm, now), None))  # type: ignore[misc]
+
+    def _performed(self, chore: str, result: Any, error: str) -> None:
+        self.change(lambda cloud, _: (passing.performed(cloud, chore, result, error), None))
+
+    def token_for(self, machine: str, resource: str) -> dict[str, Any]:
+        """What the metadata service answers to a machine that asks for a token. LookupError: it has no identity."""
+        return machine_token(self._cloud, machine, resource, time.time())
+
+    def acknowledged(self, machine: str, ids: Sequence[str]) -> None:
+        self.change(lambda cloud, now: (events.acknowledged(cloud, machine, ids, now), None))
+
+
+def machine_token(cloud: Cloud, machine: str, resource: str, unix_now: float) -> dict[str, Any]:
+    instance = next((one for one in cloud.instances.values() if one.name == machine), None)
+    vm = cloud.find(instance.vm) if instance else None
+    identity = (vm.body.get("identity") or {}) if vm else {}
+    named = list((identity.get("userAssignedIdentities") or {}).values())
+    if identity.get("principalId"):
+        client, principal = identity["principalId"], identity["principalId"]
+    elif len(named) == 1:
+        client, principal = named[0]["clientId"], named[0]["principalId"]
+    else:
+        raise LookupError("Identity not found")
+    issued = tokens.issue(cloud, client, principal, resource, unix_now)
+    times = {"expires_on": str(int(unix_now) + tokens.LIFETIME_S), "not_before": str(int(unix_now))}
+    return {**issued, **times, "expires_in": str(tokens.LIFETIME_S), "client_id": client, "resource": resource}
+
+
+def _healed(cloud: Cloud, now: float, machines: Machines, clock: Clock) -> Cloud:
+    for instance in cloud.instances.values():
+        waiting = any(chore.machine == instance.name for chore in cloud.chores.values())
+        if instance.power is not Power.RUNNING or waiting or machines.alive(instance.name):
+            continue
+        cloud = cloud.order(lifecycle.chore(cloud, "start", instance, now))
+        cloud = cloud.put_instance(replace(instance, boots=instance.boots + 1))
+        cloud = events.tell(cloud, instance.vm, clock.wall)
+    return cloud
