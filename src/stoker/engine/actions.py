@@ -15,6 +15,13 @@ class StartNode:
 
 
 @dataclass(frozen=True, slots=True)
+class StartSpare:
+    """Ask the provider for the node of the attempt behind the newest one. It waits for orders that may never come."""
+
+    run: Run
+
+
+@dataclass(frozen=True, slots=True)
 class TellAgent:
     """Write the run's wish where the newest attempt's agent reads it."""
 
@@ -36,4 +43,4 @@ class Land:
     run: Run
 
 
-Action = StartNode | TellAgent | StopNode | Land
+Action = StartNode | StartSpare | TellAgent | StopNode | Land

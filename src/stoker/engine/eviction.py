@@ -8,7 +8,21 @@ from datetime import datetime, timedelta
 from stoker.engine.decision import Decision
 from stoker.errors import Conflict
 from stoker.model.orders import Notice
-from stoker.model.run import Attempt, Run, RunState
+from stoker.model.run import Attempt, AttemptState, Run, RunState
+
+# What is supposed before anything was seen, as if it had been: a tenth of an eviction in one hour.
+SUPPOSED_EVICTIONS = 0.1
+SUPPOSED_HOURS = 1.0
+
+
+def rate_per_hour(run: Run) -> float | None:
+    """How often the run's nodes have been taken away, for whoever decides how often to save. None where no attempt of
+    it has come to its end."""
+    over = [attempt for attempt in run.attempts if attempt.state.over]
+    spans = [one.ended_at - one.started_at for one in over if one.started_at and one.ended_at]
+    hours = sum(max(span.total_seconds(), 0.0) for span in spans) / 3600
+    evictions = sum(one.state in (AttemptState.EVICTED, AttemptState.LOST) for one in over)
+    return (evictions + SUPPOSED_EVICTIONS) / (hours + SUPPOSED_HOURS) if over else None
 
 
 def evict(run: Run, notice_s: float, now: datetime) -> Decision:

@@ -7,13 +7,14 @@ crash is asked for again when the same facts are looked at.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
+from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
+from stoker.engine.market import WEATHER
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeState
-from stoker.model.orders import Wish
+from stoker.model.node import NodeState, Offer
+from stoker.model.orders import Notice, Wish
 from stoker.model.report import Outcome, Report
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
@@ -32,12 +33,24 @@ def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     return _under_way(run, seen, now)
 
 
-def begin(run: Run, now: datetime) -> Decision:
+def begin(run: Run, now: datetime, offer: Offer | None = None) -> Decision:
     """A queued run gets a node: called once placement has found room for it."""
     number = len(run.attempts) + 1
-    attempt = Attempt(number, f"{run.id}-{number}", AttemptState.ASKED, now)
+    attempt = Attempt(number, node_key(run, number), AttemptState.ASKED, now, offer=offer)
     started = replace(run, state=RunState.STARTING, reason="", attempts=(*run.attempts, attempt))
-    return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", f"attempt {number} asked for a node")
+    what = f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}" if offer else "a node"
+    return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", f"attempt {number} asked for {what}")
+
+
+def node_key(run: Run, number: int) -> str:
+    return f"{run.id}-{number}"
+
+
+def ask_ahead(run: Run, offer: Offer, now: datetime) -> Decision:
+    """The newest attempt is about to be evicted: the node that will go on is asked for while it still saves."""
+    warned = _with_newest(run, replace(_newest(run), spare=offer))
+    text = f"a {offer.size} in {offer.place} was asked for, to go on with"
+    return Decision(warned, (StartSpare(warned),)).noting(now, "asked-ahead", text)
 
 
 def _waiting(run: Run, seen: Sighting, now: datetime) -> Decision:
@@ -52,11 +65,13 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.report:
         run = replace(run, output_files=seen.report.output_files, output_bytes=seen.report.output_bytes)
     if seen.trouble:
-        return _lost(run, f"the node could not be started: {seen.trouble}", now)
+        return _lost(run, f"the node could not be started: {seen.trouble}", now, seen.trouble_code)
     if seen.node and seen.node.state is NodeState.GONE:
         if attempt.notice:  # a little earlier than was said, as happens
             return _evicted(run, now)
-        return _lost(run, seen.node.reason or "its node went away", now)
+        return _lost(run, seen.node.reason or "its node went away", now, seen.node.trouble)
+    if seen.report and (heard := _hear(run, seen.report, now)):
+        return heard
     if attempt.notice and now >= attempt.notice.deadline:
         return _evicted(run, now).doing(StopNode(run.job.on, attempt.key))
     if seen.silent_s > seen.patience_s:
@@ -129,8 +144,25 @@ def _evicted(run: Run, now: datetime) -> Decision:
     return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}; starting another")
 
 
-def _lost(run: Run, why: str, now: datetime) -> Decision:
-    lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why)
+def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
+    """What the machine was told by whoever owns it. Its times are by its own clock, ours are reckoned from now."""
+    attempt = _newest(run)
+    if attempt.notice and attempt.notice.drill:
+        return None
+    if report.notice and not attempt.notice:
+        left_s = max((report.notice.deadline - report.at).total_seconds(), 0.0)
+        notice = Notice(now, now + timedelta(seconds=left_s), drill=False)
+        text = f"attempt {attempt.number} was given {left_s:.0f} s notice of its eviction"
+        return Decision(_with_newest(run, replace(attempt, notice=notice))).noting(now, "notice", text)
+    if attempt.notice and not report.notice:
+        kept = _with_newest(run, replace(attempt, notice=None, spare=None))
+        text = f"the notice of attempt {attempt.number} was withdrawn"
+        return Decision(kept).noting(now, "notice-withdrawn", text)
+    return None
+
+
+def _lost(run: Run, why: str, now: datetime, trouble: str = "") -> Decision:
+    lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why, trouble=trouble)
     return _again_or_end(_with_newest(run, lost), why, now)
 
 
@@ -164,4 +196,5 @@ def _failures(run: Run) -> int:
 
 
 def _losses(run: Run) -> int:
-    return sum(attempt.state is AttemptState.LOST or attempt.outcome is Outcome.CANCELLED for attempt in run.attempts)
+    lost = (one for one in run.attempts if one.trouble not in WEATHER)
+    return sum(one.state is AttemptState.LOST or one.outcome is Outcome.CANCELLED for one in lost)

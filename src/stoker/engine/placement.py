@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from itertools import takewhile
 
+from stoker.engine.market import WEATHER
 from stoker.model.job import Priority
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 _RANK = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
@@ -59,11 +60,16 @@ def place(
 
 
 def _ready(run: Run, now: datetime) -> bool:
-    """After a second lost node in a row, each try waits longer: a broken machine is not hammered."""
-    lost = len(list(takewhile(lambda attempt: attempt.state is AttemptState.LOST, reversed(run.attempts))))
+    """After a second lost node in a row, each try waits longer: a broken machine is not hammered. The weather of a
+    market has pauses of its own."""
+    lost = len(list(takewhile(_was_lost, reversed(run.attempts))))
     newest = run.attempt
     if lost < 2 or newest is None or newest.ended_at is None:
         return True
     waited_s = (now - newest.ended_at).total_seconds()
     # A negative wait means that the clock was set back: better to start early than to wait for it to catch up.
     return not 0 <= waited_s < min(2.0 ** (lost - 2), MOST_DELAY_S)
+
+
+def _was_lost(attempt: Attempt) -> bool:
+    return attempt.state is AttemptState.LOST and attempt.trouble not in WEATHER

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.decision import Decision
-from stoker.engine.lifecycle import advance, begin
+from stoker.engine.lifecycle import advance, ask_ahead, begin
+from stoker.engine.market import Market, choose, why_none
 from stoker.engine.placement import place
 from stoker.engine.sighting import Sighting
+from stoker.model.node import Offer
 from stoker.model.orders import Wish
 from stoker.model.run import Run
 
@@ -19,15 +22,57 @@ def untouched(run: Run) -> bool:
 
 
 def decide(
-    runs: Collection[Run], seen: Mapping[str, Sighting], slots: Mapping[str, int | None], now: datetime
+    runs: Collection[Run],
+    seen: Mapping[str, Sighting],
+    slots: Mapping[str, int | None],
+    now: datetime,
+    market: Market | None = None,
 ) -> list[Decision]:
     """A decision for every run that something was seen of or that begins. `seen` is by run id and may leave out runs
-    that are untouched: a thousand waiting runs cost next to nothing. `slots` is by provider."""
+    that are untouched: a thousand waiting runs cost next to nothing. `slots` is by provider. `market` holds the offers
+    of providers that have several; the runs of others begin without one."""
     after = {run.id: run for run in runs}
     decisions = {run_id: advance(after[run_id], sighting, now) for run_id, sighting in seen.items()}
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
-    held = {run_id for run_id, sighting in seen.items() if sighting.leftovers or sighting.node}
+    held = {run_id for run_id, sighting in seen.items() if _in_the_way(sighting)}
     for run in place(after.values(), slots, now, held=held):
-        before, begun = decisions.get(run.id, Decision(run)), begin(run, now)
+        offer, waits = _offer(run, market or {}, now)
+        if waits:
+            decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
+            continue
+        before, begun = decisions.get(run.id, Decision(run)), begin(run, now, offer)
         decisions[run.id] = Decision(begun.run, (*before.actions, *begun.actions), (*before.events, *begun.events))
+    for run in after.values():
+        if run.id in decisions and (spare := _spare(decisions[run.id].run, market or {}, now)):
+            before, asked = decisions[run.id], ask_ahead(decisions[run.id].run, spare, now)
+            decisions[run.id] = Decision(asked.run, (*before.actions, *asked.actions), (*before.events, *asked.events))
     return list(decisions.values())
+
+
+def _in_the_way(sighting: Sighting) -> bool:
+    """Something of an earlier attempt may still run."""
+    node = sighting.node is not None and not sighting.node.still
+    return node or bool(set(sighting.leftovers) - set(sighting.still))
+
+
+def _offer(run: Run, market: Market, now: datetime) -> tuple[Offer | None, str]:
+    """The offer to take, and where there is none to be had now, why."""
+    if run.attempt and run.attempt.spare:
+        return run.attempt.spare, ""
+    if not any(name == run.job.on for name, _ in market):
+        return None, ""
+    offer = choose(run, market, now)
+    return offer, "" if offer else why_none(run, market, now)
+
+
+def _spare(run: Run, market: Market, now: datetime) -> Offer | None:
+    """What to ask for ahead, where the newest attempt's machine is about to be taken and nothing was asked for yet."""
+    attempt = run.attempt
+    warned = attempt and attempt.notice and not attempt.notice.drill and not attempt.state.over
+    if not warned or attempt is None or attempt.spare or run.wish is not Wish.GO_ON:
+        return None
+    return choose(run, market, now)
+
+
+def _with_reason(decision: Decision, reason: str) -> Decision:
+    return Decision(replace(decision.run, reason=reason), decision.actions, decision.events)

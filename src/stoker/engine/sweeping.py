@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from stoker.engine.actions import StopNode
+from stoker.engine.lifecycle import node_key
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run, RunState
 
@@ -14,7 +15,16 @@ GRACE_S = 20.0  # an agent that has given its last report still tidies up
 def claimed(runs: Collection[Run]) -> set[str]:
     """Keys of nodes that a run still needs."""
     busy = (RunState.STARTING, RunState.RUNNING)
-    return {run.attempt.key for run in runs if run.attempt and run.state in busy}
+    current = {run.attempt.key for run in runs if run.attempt and run.state in busy}
+    return current | {spare for run in runs if (spare := spare_key(run))}
+
+
+def spare_key(run: Run) -> str:
+    """The node that was asked for ahead, until its attempt begins; empty: none."""
+    attempt = run.attempt
+    if run.state.ended or attempt is None or attempt.spare is None:
+        return ""
+    return node_key(run, attempt.number + 1)
 
 
 def sweep(

@@ -177,6 +177,30 @@ class Duration:
 
 
 @dataclass(eq=False, repr=False)
+class Memory:
+    """An amount of memory, held as gigabytes."""
+
+    expected: str = "an amount such as `32GB` or `512MB`"
+
+    def read(self, value: Plain, path: str) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            amount = float(value) if 0 < value < 1e6 else 0.0
+        else:
+            found = _MEMORY.fullmatch(value.strip()) if isinstance(value, str) and len(value) < 40 else None
+            amount = float(found[1]) * _MEMORY_GB[found[2].lower()[:1]] if found else 0.0
+        if not 0 < amount < 1e6:
+            raise wrong(path, value, self)
+        return amount
+
+    def schema(self) -> dict[str, Any]:
+        return {"anyOf": [{"type": "string", "pattern": rf"^{_MEMORY.pattern}$"}, {"type": "number"}]}
+
+
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?) ?([kKmMgGtT])i?[bB]?")
+_MEMORY_GB = {"k": 1e-6, "m": 1e-3, "g": 1.0, "t": 1e3}
+
+
+@dataclass(eq=False, repr=False)
 class Money:
     """An amount in US dollars, held exactly."""
 

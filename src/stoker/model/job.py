@@ -19,6 +19,7 @@ from stoker.model.fields import (
     ListOf,
     MapOf,
     Maybe,
+    Memory,
     Money,
     Plain,
     Record,
@@ -231,6 +232,12 @@ class Job:
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default="local")
     nodes: int = a(Whole(1), "how many machines", default=1)
+    cpus: int | None = a(Maybe(Whole(1)), "how many processors each machine has at least", default=None)
+    memory: float | None = a(Maybe(Memory()), "how much memory each has at least, in GB", default=None)
+    gpus: int | None = a(Maybe(Whole(1)), "how many GPUs each has at least", default=None)
+    gpu: str | None = a(Maybe(Text("a GPU such as `A100` or `T4`")), "which GPU", default=None)
+    size: str | None = a(Maybe(Text("a provider's name for a size")), "the machine's size, by its name", default=None)
+    region: str | None = a(Maybe(Text("a provider's name for a region")), "where, by its name", default=None)
     processes: int | Literal["gpus"] = a(
         Either(Whole(1), Choice(_PerGpu)), "ranks per node; `gpus` means one per GPU", default=1
     )

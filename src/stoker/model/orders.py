@@ -47,6 +47,7 @@ class Orders:
     data: Mapping[str, str] = field(default_factory=dict)  # name to the path the script is given
     nodes: int = 1
     master_address: str = "127.0.0.1"
+    evictions_per_hour: float | None = None  # as far as the run has seen; None: it has seen nothing yet
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what the node has to bring there first
 
 
@@ -63,6 +64,7 @@ class Notice:
 
     at: datetime
     deadline: datetime
+    drill: bool = True  # somebody asked for it here; otherwise the machine was told by whoever owns it
 
     @property
     def seconds(self) -> float:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from stoker.model.orders import Notice
+
 
 class Phase(StrEnum):
     UNPACKING = "unpacking"
@@ -84,3 +86,4 @@ class Report:
     output_files: int = 0
     output_bytes: int = 0
     data: Mapping[str, DataFigures] = field(default_factory=dict)  # by input
+    notice: Notice | None = None  # that the machine itself was given

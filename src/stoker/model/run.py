@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from stoker.model.job import Job
+from stoker.model.node import Offer
 from stoker.model.orders import DataOrder, Notice, Wish
 from stoker.model.report import DataFigures, MetricSummary, Outcome
 from stoker.model.snapshot import Git
@@ -51,6 +52,9 @@ class Attempt:
     message: str = ""
     hint: str = ""
     notice: Notice | None = None
+    offer: Offer | None = None  # what its node is; None: the provider has but one kind
+    trouble: str = ""  # the code of the error that ended it, such as `no-capacity`
+    spare: Offer | None = None  # what was asked for at its notice: the node of the attempt behind it
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,145 @@
+"""Which offer an attempt takes, what it waits for, and the node that is asked for ahead of an eviction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import pytest
+
+from stoker.engine.actions import StartNode, StartSpare
+from stoker.engine.lifecycle import MOST_LOST, advance, begin
+from stoker.engine.market import FIRST_PAUSE_S, choose, needs, why_none
+from stoker.engine.rounds import decide
+from stoker.engine.sighting import Sighting
+from stoker.engine.sweeping import claimed
+from stoker.model.job import Job, Spot
+from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.orders import Notice
+from stoker.model.report import Phase, Report
+from stoker.model.run import AttemptState, Run, RunState
+
+Make = Callable[..., Run]
+
+CHEAP = Offer("cloud", "small", "here", Decimal("0.10"), spot=True)
+OTHER = Offer("cloud", "small", "there", Decimal("0.12"), spot=True)
+SURE = Offer("cloud", "small", "here", Decimal("0.50"))
+
+
+@pytest.fixture
+def run(make_run: Make) -> Run:
+    job = Job(name="job", run="true", on="cloud", spot=Spot(fallback="on-demand"))
+    return replace(make_run(), job=job)
+
+
+@pytest.fixture
+def market(run: Run) -> dict[object, list[Offer]]:
+    spot, sure = needs(run.job)
+    return {("cloud", spot): [OTHER, CHEAP], ("cloud", sure): [SURE]}
+
+
+def lost(run: Run, offer: Offer, at: datetime, trouble: str = "no-capacity") -> Run:
+    asked = begin(run, at, offer).run
+    gone = NodeSight(asked.attempts[-1].key, NodeState.GONE, "nothing there", trouble, still=True)
+    return advance(asked, Sighting(node=gone), at).run
+
+
+def test_the_cheapest_spot_is_taken_first(run: Run, market: dict, now: datetime) -> None:
+    assert choose(run, market, now) == CHEAP
+
+
+def test_an_offer_that_had_nothing_is_left_alone_for_longer_each_time(run: Run, market: dict, now: datetime) -> None:
+    run = lost(run, CHEAP, now)
+    assert choose(run, market, now) == OTHER
+    assert choose(run, market, now + timedelta(seconds=FIRST_PAUSE_S)) == CHEAP
+    run = lost(run, CHEAP, now + timedelta(seconds=FIRST_PAUSE_S))
+    assert choose(run, market, now + timedelta(seconds=2 * FIRST_PAUSE_S)) == OTHER
+    assert choose(run, market, now + timedelta(seconds=3 * FIRST_PAUSE_S)) == CHEAP
+
+
+def test_without_any_spot_the_fallback_is_on_demand(run: Run, market: dict, now: datetime) -> None:
+    run = lost(lost(run, CHEAP, now), OTHER, now)
+    assert choose(run, market, now) == SURE
+
+
+def test_without_a_fallback_the_run_waits_and_says_for_what(run: Run, market: dict, now: datetime) -> None:
+    run = replace(run, job=replace(run.job, spot=Spot()))
+    run = lost(lost(run, CHEAP, now), OTHER, now)
+    assert choose(run, market, now) is None
+    assert why_none(run, market, now).startswith("nothing there; trying again at ")
+    (decision,) = decide([run], {run.id: Sighting()}, {"cloud": None}, now, market)
+    assert decision.run.state is RunState.QUEUED
+    assert decision.run.reason.startswith("nothing there; trying again at ")
+
+
+def test_weather_never_ends_a_run_but_other_losses_do(run: Run, now: datetime) -> None:
+    patient = run
+    for _ in range(3 * MOST_LOST):
+        patient = lost(patient, CHEAP, now)
+    assert patient.state is RunState.QUEUED
+    for _ in range(MOST_LOST):
+        run = lost(run, CHEAP, now, trouble="")
+    assert run.state is RunState.FAILED
+
+
+def test_a_price_above_the_most_that_may_be_paid_is_no_offer(run: Run, market: dict, now: datetime) -> None:
+    run = replace(run, job=replace(run.job, spot=Spot(max_price="0.05")))
+    assert choose(run, market, now) is None
+    assert why_none(run, market, now) == "the cheapest costs $0.1000 an hour (small in here)"
+
+
+def test_an_offer_that_was_just_taken_away_comes_after_the_others(run: Run, market: dict, now: datetime) -> None:
+    begun = begin(run, now, CHEAP).run
+    evicted = replace(begun.attempts[-1], state=AttemptState.EVICTED, ended_at=now)
+    run = replace(begun, state=RunState.QUEUED, attempts=(evicted,))
+    assert choose(run, market, now) == OTHER
+    assert choose(run, market, now + timedelta(hours=1)) == CHEAP
+
+
+def report(now: datetime, notice: Notice | None) -> Report:
+    return Report(1, 0, Phase.RUNNING, now, 1, started_at=now, notice=notice)
+
+
+def test_a_notice_of_the_machines_owner_asks_for_the_next_node_at_once(run: Run, market: dict, now: datetime) -> None:
+    begun = begin(run, now, CHEAP).run
+    node = NodeSight(begun.attempts[-1].key, NodeState.UP)
+    warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
+    (decision,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
+    assert any(isinstance(action, StartSpare) for action in decision.actions)
+    assert decision.run.attempts[-1].spare == CHEAP
+    assert claimed([decision.run]) == {f"{run.id}-1", f"{run.id}-2"}
+    again = decide([decision.run], {run.id: warned}, {"cloud": None}, now, market)
+    assert not any(isinstance(action, StartSpare) for one in again for action in one.actions)
+
+
+def test_the_node_asked_for_ahead_is_the_one_that_goes_on(run: Run, market: dict, now: datetime) -> None:
+    begun = begin(run, now, CHEAP).run
+    node = NodeSight(begun.attempts[-1].key, NodeState.UP)
+    warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=8), drill=False)))
+    (ahead,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
+    gone = Sighting(node=NodeSight(node.key, NodeState.GONE, "taken", still=True))
+    (after,) = decide([ahead.run], {run.id: gone}, {"cloud": None}, now, market)
+    assert [one.state for one in after.run.attempts] == [AttemptState.EVICTED, AttemptState.ASKED]
+    assert after.run.attempts[-1].offer == CHEAP
+    assert any(isinstance(action, StartNode) for action in after.actions)
+
+
+def test_a_withdrawn_notice_lets_the_spare_node_go(run: Run, market: dict, now: datetime) -> None:
+    begun = begin(run, now, CHEAP).run
+    node = NodeSight(begun.attempts[-1].key, NodeState.UP)
+    warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
+    (ahead,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
+    (kept,) = decide([ahead.run], {run.id: replace(warned, report=report(now, None))}, {"cloud": None}, now, market)
+    assert kept.run.attempts[-1].notice is None
+    assert claimed([kept.run]) == {f"{run.id}-1"}
+
+
+def test_an_earlier_node_that_can_do_nothing_any_more_holds_up_nobody(run: Run, market: dict, now: datetime) -> None:
+    run = lost(run, CHEAP, now)
+    key = run.attempts[-1].key
+    (waiting,) = decide([run], {run.id: Sighting(leftovers=(key,))}, {"cloud": None}, now, market)
+    assert waiting.run.state is RunState.QUEUED
+    (decision,) = decide([run], {run.id: Sighting(leftovers=(key,), still=(key,))}, {"cloud": None}, now, market)
+    assert decision.run.state is RunState.STARTING
