@@ -13,6 +13,7 @@ from stoker.cli.ending import seen_from
 from stoker.cli.terminal import paint, say, show, show_json
 from stoker.cli.transferview import watched
 from stoker.client.client import Client
+from stoker.client.data.verifying import Wrong
 
 _MOST_FAULTS = 20
 
@@ -82,5 +83,8 @@ def verify(ref: str, quick: bool, as_json: bool) -> int:
         say(f"{version.ref}: {words.count(version.files, 'file')}, {words.size(version.size_bytes)}, {how}")
         return 0
     say(f"{version.ref}: {words.count(len(faults), 'file')} of {version.files:,} not as registered")
-    say(f"hint: `stoker data put FOLDER --name {version.name} --repair` sends them again")
+    if any(fault.wrong is Wrong.CHANGED for fault in faults):
+        say(f"hint: `stoker data add {version.name} PATTERN --store {version.store}` registers what is there now")
+    else:
+        say(f"hint: `stoker data put FOLDER --name {version.name} --repair` sends them again")
     return 1

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from stoker.errors import DatasetRefused
 
+UNFINISHED = ".stoker-part-"  # what a download that was cut off leaves behind
 _MOST_SHOWN = 3
 
 
@@ -75,6 +76,8 @@ def folded(path: str) -> str:
 
 def _add(entry: os.DirEntry[str], folder: _Open, found: list[Found], todo: list[_Open], inside: str) -> None:
     """`inside` is the folder that links may not lead out of; empty where they may."""
+    if entry.name.startswith(UNFINISHED):
+        return
     path = folder.path + entry.name
     if not entry.name.isascii():
         _checked_name(path)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.client.data.carrying import Item, bring
 from stoker.client.data.putting import index_file
 from stoker.client.data.reaching import Reaching
 from stoker.client.data.registry import Registry
@@ -18,6 +17,7 @@ from stoker.client.statindex import StatIndex
 from stoker.errors import Conflict, Corrupt, Missing
 from stoker.model.dataset import DataFile, DatasetVersion
 from stoker.stores import Store
+from stoker.stores.transfer import Item, download
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def get(
         store = reaching.store(version.store, reads=prefixes(plan.wanted))
         _check_in_place(store, version, plan.wanted)
         items = (Item(target.place(file), file.stored_at, file.size_bytes, file.sha256) for file in plan.wanted)
-        bring(store, items, progress.moved)
+        download(store, items, progress.moved)
         _check_in_place(store, version, plan.wanted)  # in case one was replaced while it was being read
     for first, other in plan.copies:
         target.copy(first, other)

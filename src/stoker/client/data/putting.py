@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.client.data.carrying import Item, send
 from stoker.client.data.folder import Found, clashes, look
 from stoker.client.data.hashing import hashes
 from stoker.client.data.reaching import Reaching
@@ -18,10 +17,11 @@ from stoker.client.data.verifying import faults
 from stoker.client.progress import Progress
 from stoker.client.settings import Settings
 from stoker.client.statindex import StatIndex
-from stoker.errors import Corrupt, DatasetChanging, DatasetRefused
+from stoker.errors import DatasetChanging, FileChanged
 from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
 from stoker.stores import Store
+from stoker.stores.transfer import Item, upload
 
 _TRIES = 3  # for files that change under the upload
 _PAUSE_S = 1.0
@@ -65,12 +65,10 @@ def put(wish: Wish, settings: Settings, registry: Registry, reaching: Reaching, 
             if time.monotonic() > give_up:
                 raise
             time.sleep(_PAUSE_S)
-        except Corrupt as error:
+        except FileChanged:
             tries -= 1
             if not tries:
-                raise DatasetRefused(
-                    f"a file changed while it was being sent: {error.message}", hint="try again"
-                ) from error
+                raise
 
 
 class _Putting:
@@ -99,7 +97,7 @@ class _Putting:
             return Put(same, False, 0, 0, warnings)
         store = self._reaching.store(self._start.store, reads=["data/"], writes=["data/"])
         self._progress.begin("putting", len(found), sum(one.seen.st_size for one in found))
-        send(store, self._lacking(found, store), self._progress.moved)
+        upload(store, self._lacking(found, store), self._progress.moved)
         version = self._register()
         new = self._start.newest is None or version.number != self._start.newest.number
         return Put(version, new, len(self._sent), sum(self._sent.values()), warnings)

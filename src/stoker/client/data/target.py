@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.client.data.folder import clashes
+from stoker.client.data.folder import UNFINISHED, clashes
 from stoker.client.digest import digest, unchanged
 from stoker.client.statindex import StatIndex
 from stoker.errors import Conflict, Corrupt, StoreFailed
@@ -87,7 +87,7 @@ class Target:
     def copy(self, first: DataFile, other: DataFile) -> None:
         """The same content once more; what is copied is verified, in case the first was changed meanwhile."""
         place = Path(self.place(other))
-        part = place.with_name(f".part-{secrets.token_hex(8)}")
+        part = place.with_name(f"{UNFINISHED}{secrets.token_hex(8)}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.place(first), part)
@@ -111,7 +111,8 @@ class Target:
     def others(self, files: Iterable[DataFile]) -> int:
         """Files in the folder that are none of these."""
         own = {self.place(file) for file in files}
-        return sum(f"{where}/{name}" not in own for where, _, names in os.walk(self.folder) for name in names)
+        found = ((where, name) for where, _, names in os.walk(self.folder) for name in names)
+        return sum(f"{where}/{name}" not in own and not name.startswith(UNFINISHED) for where, name in found)
 
     def _seen(self, file: DataFile) -> os.stat_result | None:
         try:
