@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,11 @@ class Node:
         snapshot = Snapshot(tuple(entries))
         self.store.put(layout.snapshot(snapshot.id), dump(snapshot))
         python = job.pop("python", sys.executable)
+        given = {name: job.pop(name) for name in ("inputs", "node", "nodes") if name in job}
+        if "inputs" in given:
+            job["data"] = {name: {"dataset": "ants"} for name in given["inputs"]}
         orders = Orders(RUN, "ants-1", attempt, 0, self.key, Job(name="ants", run=run, **job), snapshot.id, python)
+        orders = replace(orders, **given)
         self.attempt = attempt
         self.store.put(layout.orders(RUN, attempt), dump(orders))
 

@@ -141,7 +141,7 @@ class Attempt:
         self.keeper.start()
         self.reporter.live = self._figures
         if self.data:
-            self.data.watch(self.ranks.processes)
+            self.data.watch(self.ranks.script_pids)
         self.reporter.say(phase=Phase.RUNNING, started_at=_now())
 
         def each_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,3 +17,17 @@ class Machine:
     uv: str  # empty: look for it
     library: Path  # what scripts import stoker from
     variables: Mapping[str, str] = field(repr=False)  # the agent's own, with the secrets of the run
+
+    def agent_command(self, verb: str) -> list[str]:
+        """How another process does something with the agent's code."""
+        return [sys.executable, "-I", "-S", *_from(self.library), verb]
+
+
+def _from(library: Path) -> list[str]:
+    """A packed agent is run as it is; sources have to be told where they are."""
+    if library.is_file():
+        return [str(library)]
+    start = (
+        f"import sys; sys.path.insert(0, {str(library)!r}); from stoker.agent.__main__ import main; sys.exit(main())"
+    )
+    return ["-c", start]

@@ -35,13 +35,13 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
     end_all(key)
     with _locked(folder) as alone:
         if alone:
+            _release_data(folder)
             try:
                 _ship_logs(folder, variables)
             except StoreUnavailable:
                 return UNSHIPPED
             except (StokerError, OSError, ValueError, KeyError, TypeError):
                 pass  # as much as there is
-            _release_data(folder)
             folder.clear()
             folder.access.unlink(missing_ok=True)
     return 1 if belonging_to(key) else 0

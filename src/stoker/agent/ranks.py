@@ -37,6 +37,7 @@ class Ranks:
         self._some_told = False  # and may end as they like
         self._adopting = False
         self.ends: dict[int, RankEnd] = {}
+        self.helpers: Callable[[], set[int]] = set  # processes of the node that are none of the script's
         self.first_failed: int | None = None  # the rank whose failure ended the others
 
     @property
@@ -96,10 +97,15 @@ class Ranks:
         self._wait_for_the_rest(SPOOLERS_S if self._asked_at else STRAY_S)
         count = 0
         if self._left():
+            spared = {*self._spoolers, *self.helpers()}
             asked = self._groups if self._asked_at else ()
-            count = processes.end_all(self._key, os.getpid(), self._spoolers, asked_groups=asked, gentle_s=grace_s)
+            count = processes.end_all(self._key, os.getpid(), spared, asked_groups=asked, gentle_s=grace_s)
         self._drain()
         return count
+
+    def script_pids(self) -> set[int]:
+        """Everything the scripts have become or started. May be called from any thread."""
+        return {one.pid for one in processes.belonging_to(self._key, spared=self.helpers())}
 
     def _wait_for_the_rest(self, seconds: float) -> None:
         pause_s, until = 0.001, time.monotonic() + seconds
@@ -109,9 +115,10 @@ class Ranks:
 
     def _left(self) -> bool:
         self._reap()
-        if self._adopting:
+        helpers = self.helpers()
+        if self._adopting and not helpers:
             return processes.has_children()
-        return bool(self._spoolers or processes.belonging_to(self._key, os.getpid()))
+        return bool(self._spoolers or processes.belonging_to(self._key, os.getpid(), helpers))
 
     def _drain(self) -> None:
         until = time.monotonic() + DRAIN_S

@@ -11,7 +11,7 @@ from typing import Any
 
 _TABLE = Path("/proc/self/mountinfo")
 _BIND, _REMOUNT, _READ_ONLY = 4096, 32, 1
-_DETACH = 2
+DETACH = 2
 _TRIES = 8  # mounts may lie on top of each other
 
 
@@ -42,10 +42,10 @@ def read_only(folder: Path) -> bool:
     if os.geteuid() != 0 or not _TABLE.exists():
         return False
     place = os.fsencode(folder)
-    libc = _libc()
-    if libc.mount(place, place, None, _BIND, None):
+    system = libc()
+    if system.mount(place, place, None, _BIND, None):
         return False
-    if libc.mount(None, place, None, _BIND | _REMOUNT | _READ_ONLY, None):
+    if system.mount(None, place, None, _BIND | _REMOUNT | _READ_ONLY, None):
         _unmount(str(folder))
         return False
     return True
@@ -53,7 +53,7 @@ def read_only(folder: Path) -> bool:
 
 def _unmount(place: str) -> None:
     if os.geteuid() == 0:
-        _libc().umount2(os.fsencode(place), _DETACH)
+        libc().umount2(os.fsencode(place), DETACH)
         return
     for tool in ("fusermount3", "fusermount"):
         with suppress(OSError):
@@ -61,7 +61,7 @@ def _unmount(place: str) -> None:
                 return
 
 
-def _libc() -> Any:
+def libc() -> Any:
     import ctypes  # here, because it is slow to import and most runs mount nothing
 
     return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,79 @@
+"""What bringing data to a node has to know of it, and what becomes of each input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stoker.agent.data.cache import Cache
+from stoker.agent.data.downloading import Tally, Tell
+from stoker.agent.data.mounting import Mount
+from stoker.agent.data.room import Hold, gigabytes
+from stoker.model.orders import DataOrder, Orders
+from stoker.model.report import DataFigures
+from stoker.stores import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    store: Store
+    orders: Orders
+    cache: Cache
+    hold: Hold
+    limit_bytes: int | None  # of the cache
+    variables: Mapping[str, str]
+    shim: Sequence[str]  # the command that stands in for `fusermount3`
+    check: Callable[[], None]  # raises where all is to stop
+    tell: Tell  # adds to the timeline
+
+
+@dataclass
+class Input:
+    """One input as it is being brought. Read by the thread that reports while another works on it."""
+
+    name: str
+    order: DataOrder
+    top: Path  # the folder it is made in
+    way: str = ""  # link, download or mount
+    files: int = 0
+    size_bytes: int = 0
+    cached_bytes: int = 0
+    stage_s: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    fetched: list[str] = field(default_factory=list)  # hashes that are new in the cache
+    mounts: list[tuple[Mount, str]] = field(default_factory=list)  # each with a key that it serves
+
+    def read_bytes(self) -> int:
+        """That came from the store so far."""
+        return sum(mount.read_bytes() for mount, _ in self.mounts) if self.mounts else self.tally.done_bytes
+
+    def figures(self, waited_s: float, passed_s: float) -> DataFigures:
+        """`waited_s` is what the script waited for mounts, `passed_s` the time since staging began."""
+        wait_s = self.stage_s + (waited_s if self.mounts else 0.0)
+        return DataFigures(
+            way=self.way,
+            files=self.files,
+            size_bytes=self.size_bytes,
+            cached_bytes=self.cached_bytes,
+            read_bytes=self.read_bytes(),
+            stage_s=self.stage_s,
+            wait_s=wait_s,
+            wait_share=min(wait_s / passed_s, 1.0) if passed_s > 0 else 0.0,
+        )
+
+    def words(self) -> str:
+        """How it came to the node."""
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        what = f"`{self.name}`: {self.order.label}, {files}, {gigabytes(self.size_bytes)}"
+        took = f"in {self.stage_s:.2f} s"
+        if self.way == "link":
+            return f"{what}, linked {took}: nothing was copied"
+        if self.way == "mount":
+            return f"{what}, mounted {took}"
+        read = self.read_bytes()
+        if not read:
+            return f"{what}, from the cache of this node {took}"
+        rest = ", the rest from the cache" if self.cached_bytes else ""
+        rate = read / max(self.stage_s, 1e-9) / 1e9
+        return f"{what}, {gigabytes(read)} fetched {took} ({rate:.2f} GB/s){rest}"

@@ -1,0 +1,95 @@
+"""Where the files of an input are, as a node sees it: keys of a store, some of them perhaps files of this computer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from stoker.agent.data.downloading import Wanted
+from stoker.agent.data.sharding import part_of
+from stoker.errors import Corrupt, Missing
+from stoker.model.dataset import DataFile, Manifest
+from stoker.model.orders import DataOrder, Orders
+from stoker.stores import Store
+from stoker.stores.access import Access, Route
+from stoker.stores.folder import FolderStore
+from stoker.stores.location import StoreKind, locate
+
+
+class Source:
+    """`files` are those that this node has to bring."""
+
+    def __init__(self, store: Store, order: DataOrder, files: Sequence[DataFile]) -> None:
+        self._store = store
+        self.order = order
+        self.files = files
+
+    @classmethod
+    def open(cls, store: Store, order: DataOrder, orders: Orders) -> Source:
+        """Raises Missing where the list of files is gone, DatasetRefused where it is not what was pinned."""
+        try:
+            manifest = Manifest.from_bytes(store.get(order.root + order.manifest), order.id)
+        except Missing as error:
+            hint = "see what there is with `stoker data ls`"
+            raise Missing(
+                f"the store has lost the list of files of {order.label}: {error.message}", hint=hint
+            ) from None
+        files = part_of(manifest.files, orders.node, orders.nodes) if order.shard else list(manifest.files)
+        return cls(store, order, files)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def key(self, file: DataFile) -> str:
+        return self.order.root + file.stored_at
+
+    def get(self, key: str, start: int, size: int) -> bytes:
+        return self._store.get(key, start, size)
+
+    def route(self, file: DataFile) -> Route | None:
+        """How a mount would reach it; None where there is no token to mount with."""
+        access: Access | None = getattr(self._store, "access", None)  # those that were opened with one have it
+        return access.route(self.key(file)) if access else None
+
+    def local(self, file: DataFile) -> str:
+        """Its path, where the store is a folder of this computer; else empty."""
+        key = self.key(file)
+        if isinstance(self._store, FolderStore):
+            return str(self._store.root / key)
+        route = self.route(file)
+        if route is None or locate(route.url).kind is not StoreKind.FOLDER:
+            return ""
+        return str(Path(locate(route.url).prefix) / key.removeprefix(route.prefix))
+
+    def wanted(self, file: DataFile) -> Wanted:
+        """Without a hash, the store, the key, the size and the etag say which content it is."""
+        if file.sha256:
+            return Wanted(file.sha256, file.size_bytes, self.key(file), file.path, file.sha256)
+        which = "\0".join((self.order.store, file.key, str(file.size_bytes), file.etag))
+        return Wanted(hashlib.sha256(which.encode()).hexdigest(), file.size_bytes, self.key(file), file.path)
+
+    def check_in_place(self) -> None:
+        """Files that lie where they were found may have been changed since: size and etag tell. Raises Corrupt."""
+        pinned = {self.key(file): file for file in self.files if file.key}
+        if not pinned:
+            return
+        seen = {one.key: one for one in self._store.list(_common_folder(list(pinned))) if one.key in pinned}
+        for key, file in pinned.items():
+            one = seen.get(key)
+            gone = one is None or one.size_bytes != file.size_bytes
+            if one is None or gone or (file.etag and one.etag != file.etag):
+                what = "is no longer in the store" if one is None else "was changed in the store"
+                raise Corrupt(
+                    f"`{file.path}` {what} since {self.order.label} was registered",
+                    hint="register the files as they are now: `stoker data add`",
+                )
+
+
+def _common_folder(keys: list[str]) -> str:
+    first, last = min(keys).split("/")[:-1], max(keys).split("/")[:-1]
+    same = 0
+    while same < min(len(first), len(last)) and first[same] == last[same]:
+        same += 1
+    return "/".join(first[:same])

@@ -1,0 +1,163 @@
+"""Brings the inputs of a run to its node before the script starts, and takes them away when it has ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from stoker.agent.data import trees, urls
+from stoker.agent.data.bringing import bring
+from stoker.agent.data.cache import Cache
+from stoker.agent.data.downloading import Tell
+from stoker.agent.data.room import Hold
+from stoker.agent.data.settings import cache_settings
+from stoker.agent.data.site import Input, Site
+from stoker.agent.data.waiting import WaitWatch
+from stoker.agent.endings import Broken
+from stoker.agent.machine import Machine
+from stoker.agent.stopping import Stopping
+from stoker.errors import StoreFailed
+from stoker.model.orders import Orders
+from stoker.model.report import DataFigures
+from stoker.stores import Store
+from stoker.stores.disk import disk_failed
+
+KEEP_EVERY_S = 2.0  # looks at the mounts
+_TRIES = 5
+
+
+def at_node(store: Store, orders: Orders, machine: Machine, stopping: Stopping, tell: Tell) -> Staging:
+    """Raises Broken where the settings of the cache make no sense."""
+    settings = cache_settings(machine.variables, machine.environments.with_name("cache"))
+    cache = Cache(settings.root)
+    shim = machine.agent_command("fusermount")
+    hold = Hold(cache, orders.key)
+    return Staging(
+        Site(store, orders, cache, hold, settings.limit_bytes, machine.variables, shim, stopping.check, tell)
+    )
+
+
+class Staging:
+    """`stage`, then `watch` once the script runs, then `finish`; `release` whatever happened."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._inputs: list[Input] = []
+        self._watch: WaitWatch | None = None
+        self._keeper: threading.Thread | None = None
+        self._begun = time.monotonic()
+        self._ended = 0.0
+        self._last: dict[str, DataFigures] = {}
+        self._done = threading.Event()
+
+    @property
+    def folder(self) -> Path:
+        """What has to be cleared where this process cannot do it any more."""
+        return self._site.hold.folder
+
+    def stage(self) -> dict[str, str]:
+        """Where each input is, by name. Raises Broken or StoreFailed; nothing half-fetched is ever in such a place."""
+        try:
+            self._site.hold.take()
+        except OSError as error:
+            raise disk_failed("use the cache in", str(self._site.cache.root), error) from error
+        places = {}
+        for name, order in self._site.orders.inputs.items():
+            self._site.check()
+            one = Input(name, order, self._site.hold.trees / name)
+            self._inputs.append(one)
+            start = time.monotonic()
+            places[name] = str(self._bring(one))
+            one.stage_s = time.monotonic() - start
+            self._tell(one)
+        new = [sha256 for one in self._inputs for sha256 in one.fetched]
+        # In a thread: no script has to wait until its data is on the disk.
+        threading.Thread(target=self._site.cache.settle, args=(new,), name="settle", daemon=True).start()
+        return places
+
+    def watch(self, pids: Callable[[], set[int]]) -> None:
+        """From here on the mounts are looked after, and it is seen whether the script waits for them."""
+        if any(one.mounts for one in self._inputs):
+            self._watch = WaitWatch(pids)
+            self._watch.start()
+            self._keeper = threading.Thread(target=self._keep, name="mounts", daemon=True)
+            self._keeper.start()
+
+    @property
+    def helpers(self) -> set[int]:
+        """Processes that serve the mounts: no script has left them behind."""
+        return {pid for one in self._inputs for mount, _ in one.mounts for pid in mount.pids}
+
+    def figures(self) -> dict[str, DataFigures]:
+        """As they are now, or were when the script ended."""
+        if self._last:
+            return self._last
+        waited_s = self._watch.waited_s if self._watch else 0.0
+        passed_s = (self._ended or time.monotonic()) - self._begun
+        return {one.name: one.figures(waited_s, passed_s) for one in list(self._inputs)}
+
+    def finish(self) -> None:
+        """The script has ended: the last figures are taken. Twice is fine."""
+        self._ended = self._ended or time.monotonic()
+        self._done.set()
+        if self._keeper:
+            self._keeper.join()
+        if self._watch:
+            self._watch.finish()
+        self._last = self.figures()
+
+    def release(self) -> None:
+        """Nothing is mounted or held any more. Twice is fine."""
+        self.finish()
+        for one in self._inputs:
+            for mount, _ in one.mounts:
+                mount.stop()
+        self._site.hold.release()
+
+    def _bring(self, one: Input) -> Path:
+        if not one.order.url:
+            bring(self._site, one)
+            return one.top
+        return self._bring_url(one)
+
+    def _bring_url(self, one: Input) -> Path:
+        """A single file, and so the path is that file's."""
+        one.way, one.files = "download", 1
+        one.top.mkdir()
+        place = one.top / urls.name_of(one.order.url)
+        work = urls.UrlFetch(self._site.cache, self._site.check, self._site.tell, one.tally)
+        for _ in range(_TRIES):
+            sha256, one.size_bytes = work.fetch(one.order.url, one.order.sha256, self._make_room)
+            one.fetched += [sha256] if work.fetched else []
+            one.cached_bytes = 0 if work.fetched else one.size_bytes
+            with suppress(FileNotFoundError):
+                self._site.cache.use(sha256, str(place))
+                trees.protect(one.top)
+                return place
+        raise StoreFailed(f"the cache of this node loses what `{one.name}` needs", hint="raise STOKER_CACHE_LIMIT")
+
+    def _make_room(self, name: str, size_bytes: int) -> None:
+        self._site.hold.reserve({name: size_bytes}, self._site.limit_bytes)
+
+    def _keep(self) -> None:
+        while not self._done.wait(KEEP_EVERY_S):
+            access = getattr(self._site.store, "access", None)
+            for one in self._inputs:
+                for mount, key in one.mounts:
+                    try:
+                        done = mount.keep(access.route(key) if access else None)
+                    except (Broken, OSError) as error:
+                        done = f"cannot be read any more: {error}"
+                    if done:
+                        self._site.tell("data", f"`{one.name}` {done}")
+
+    def _tell(self, one: Input) -> None:
+        repaired = self._site.cache.repaired
+        if repaired:
+            what = "1 file" if len(repaired) == 1 else f"{len(repaired)} files"
+            self._site.tell("data-repaired", f"{what} in the cache had been damaged, and came from the store again")
+            repaired.clear()
+        self._site.tell("data", one.words())
