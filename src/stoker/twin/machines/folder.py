@@ -20,6 +20,7 @@ class MachineFolder:
         self.plan = path / "plan.json"
         self.power = path / "power.json"
         self.events = path / "events.json"
+        self.lock = path / "power.lock"  # held by the machine itself while it is on, or is about to be
         self.console = path / "console.log"
         self.disk = path / "disk"
         self.root = path / "disk" / "root"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,6 +28,7 @@ MARK = "STOKER_TWIN_MACHINE"
 class Plain:
     def power_on(self, folder: MachineFolder, spec: MachineSpec, plan: Mapping[str, Any]) -> Power:
         folder.root.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder.root / "run", ignore_errors=True)  # as memory does, it forgets when the power goes
         write(folder.plan, rehomed_plan(plan, str(folder.root)))
         write(folder.path / "own.json", {"folders": own_folders(plan)})
         metadata = listening("127.0.0.1", 0)

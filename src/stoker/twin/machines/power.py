@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,7 +87,36 @@ class Enclosure(Protocol):
 
 def boot(folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Power:
     """Starts the machine up to where it waits for the word. `metadata` is still to be filled in."""
-    write(folder.order, order)
+    lock = _claim(folder)
+    try:
+        write(folder.order, {**order, "lock_fd": lock})
+        child, channel = _start(folder, order, [*descriptors, lock])
+    finally:
+        os.close(lock)
+    init = Process.now(int(_said(channel, folder) or child.pid))
+    power = Power(Process.now(child.pid), init, channel, channel, child)
+    write(folder.power, {"holder": list(_pair(power.holder)), "init": list(_pair(init))})
+    return power
+
+
+def _claim(folder: MachineFolder) -> int:
+    """Waits for what a killed twin had half started to notice and to be gone: two cannot have one disk."""
+    lock = os.open(folder.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + _BOOT_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return lock
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(lock)
+                raise TwinFailed(f"the disk of machine {folder.name} is in use") from None
+            time.sleep(0.005)
+
+
+def _start(
+    folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[int]
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair()
     here = Path(__file__).parent
     loader = [*map(str, (here.parents[1], here.parent, here)), str(folder.path)]
@@ -100,10 +132,7 @@ def boot(folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[
             cwd="/",
         )
     ours.settimeout(_BOOT_S)
-    init = Process.now(int(_said(ours, folder) or child.pid))
-    power = Power(Process.now(child.pid), init, ours, ours, child)
-    write(folder.power, {"holder": list(_pair(power.holder)), "init": list(_pair(init))})
-    return power
+    return child, ours
 
 
 def recorded(folder: MachineFolder) -> tuple[Process, Process] | None:

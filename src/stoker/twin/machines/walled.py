@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -112,8 +111,7 @@ class Walled:
         for lower, upper, work in self._layers(folder):
             fresh = not Path(upper).exists()
             Path(upper).mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(work, ignore_errors=True)  # holds the mark of a volatile mount, which forbids the next one
-            Path(work).mkdir(parents=True)
+            Path(work).mkdir(parents=True, exist_ok=True)
             if fresh and lower == "/etc":
                 _hide(Path(upper) / "systemd" / "system")  # the services of the host are not those of the machine
 

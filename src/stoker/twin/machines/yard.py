@@ -153,7 +153,6 @@ class Yard:
             if machine.power.alive:
                 return
             self._power_off(machine)
-        (machine.folder.root / "run/twin").mkdir(parents=True, exist_ok=True)
         power = self._enclosure.power_on(machine.folder, machine.spec, plan(machine.spec.custom_data))
         self._attend(machine, power)
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ def main(folder: Path) -> int:
     plan = json.loads((folder / "plan.json").read_bytes())
     shim = (Path(__file__).parent / "shim.py").read_text(encoding="utf-8")
     channel = socket.socket(fileno=os.dup(0))
+    os.set_inheritable(order["lock_fd"], False)  # held by what the machine is made of, not by what runs in it
     if order["walled"]:
         return _hold(order, plan, shim, channel, folder)
     if sys.platform == "linux":
@@ -69,7 +71,7 @@ def _live(order: Mapping[str, Any], plan: Mapping[str, Any], shim: str, channel:
     os.dup2(nothing, 0)
     os.close(nothing)
     while Init(places, plan, order["environment"], order["mark"]).run() == "reboot":
-        places.path("/run/cloud-init/result.json").unlink(missing_ok=True)
+        shutil.rmtree(places.path("/run/cloud-init"), ignore_errors=True)
     return 0
 
 

@@ -21,6 +21,7 @@ from stoker.twin.machines.guest.spawning import spawn
 Plan = Mapping[str, Any]
 LOG = "/var/log/cloud-init-output.log"
 RESULT = "/run/cloud-init/result.json"
+_ERRORS = "/run/cloud-init/errors"
 _INSTANCE = "/var/lib/cloud/instance"
 
 
@@ -29,7 +30,6 @@ class CloudInit:
         self._places = places
         self._plan = plan
         self._environment = environment
-        self._errors: list[str] = list(plan.get("problems", []))
 
     def early(self) -> None:
         """Before any service starts."""
@@ -63,7 +63,7 @@ class CloudInit:
         try:
             action(argument)
         except (OSError, KeyError, ValueError) as error:
-            self._errors.append(f"{step}: {error}")
+            self._note(f"{step}: {error}")
 
     def _write(self, file: Mapping[str, Any]) -> None:
         path = self._places.path(file["path"])
@@ -116,13 +116,21 @@ class CloudInit:
         os.close(output)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if code != 0:
-            self._errors.append(f"{name}: exit code {code}")
+            self._note(f"{name}: exit code {code}")
+
+    def _note(self, error: str) -> None:
+        """In a file, for the two stages are two processes."""
+        notes = self._places.path(_ERRORS)
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        with notes.open("a", encoding="utf-8") as file:
+            file.write(f"{error}\n")
 
     def _finish(self) -> None:
-        result = self._places.path(RESULT)
+        result, notes = self._places.path(RESULT), self._places.path(_ERRORS)
         result.parent.mkdir(parents=True, exist_ok=True)
+        errors = [*self._plan.get("problems", []), *(notes.read_text().splitlines() if notes.exists() else [])]
         part = Path(f"{result}.part")
-        part.write_text(json.dumps({"v1": {"datasource": "DataSourceAzure", "errors": self._errors}}), encoding="utf-8")
+        part.write_text(json.dumps({"v1": {"datasource": "DataSourceAzure", "errors": errors}}), encoding="utf-8")
         part.replace(result)
         self._places.path(f"{_INSTANCE}/boot-finished").touch()
 

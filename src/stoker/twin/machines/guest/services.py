@@ -81,7 +81,9 @@ class Services:
             return
         service.pid = 0
         code = os.waitstatus_to_exitcode(status)
-        if service.state != "deactivating":
+        if service.state == "deactivating":
+            service.next_at = time.monotonic()
+        else:
             self._after_step(service, code)
 
     def tick(self, now: float) -> None:
@@ -141,7 +143,7 @@ class Services:
 
     def _look(self, service: Service, now: float) -> None:
         left = self._processes(service)
-        if left:
+        if left or service.pid:  # one that is dead is gone only when it has been reaped
             if now >= service.kill_at:
                 send(left, signal.SIGKILL)
             service.next_at = now + _LOOK_S
