@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def test_the_first_checkpoint_folder_is_the_one_that_is_named() -> None:
     given = orders("t ${checkpoints}", checkpoints=["ck/a", "b"])
     assert command_line(given, FOLDER) == "exec t /node/work/ck/a"
     assert environment(given, place())["STOKER_CHECKPOINTS"] == "/node/work/ck/a"
+
+
+def test_a_script_is_told_how_often_its_nodes_go_once_that_was_seen() -> None:
+    told = environment(replace(orders(), evictions_per_hour=0.775), place())
+    assert told["STOKER_EVICTIONS_PER_HOUR"] == "0.775"
+    assert "STOKER_EVICTIONS_PER_HOUR" not in environment(orders(), place())
 
 
 def test_a_script_finds_where_everything_is() -> None:

@@ -7,12 +7,17 @@ import json
 import os
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from stoker.checkpoint import Checkpoint, DoesNotFit, NotStorable
+from stoker.checkpoint import Checkpoint, DoesNotFit, NotStorable, resuming
+from stoker.checkpoint import manifest as manifests
+from stoker.checkpoint.ranks import Alone
+from stoker.checkpoint.shelf import Shelf
+from stoker.checkpoint.surroundings import Surroundings
 
 
 class Thing:
@@ -246,3 +251,25 @@ def test_several_passes_in_one_epoch_are_told_apart(begin: Callable[..., Checkpo
                     [[], ["e", "f"]]
                 ]
                 return
+
+
+def test_what_only_another_node_saved_is_no_checkpoint_here(
+    begin: Callable[..., Checkpoint], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when two nodes went between the one's commit and the other's, which then is given what the one has."""
+    state = begin()
+    steps(state, 1)
+    manifest = tmp_path / "kept" / "step-000000001" / "manifest.json"
+    manifest.write_bytes(replace(manifests.load(manifest.read_bytes()), ranks=2).dump())
+    shelf = Shelf(tmp_path / "kept")
+
+    def find(rank: int, world: int) -> str | None:
+        seat = Surroundings("", rank=rank, world=world, local_rank=0, local_world=1)
+        found = resuming.find(shelf, Alone(), seat)
+        return found[0].opened.path.name if found else None
+
+    assert find(0, 2) == "step-000000001"
+    assert find(1, 2) is None
+    assert "no checkpoint that all ranks can go on from" in capsys.readouterr().err
+    assert find(1, 3) == "step-000000001", "with another number of ranks, that of the first has to do"
+    assert "in an order of its own" in capsys.readouterr().err

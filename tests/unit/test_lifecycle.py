@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
-from stoker.engine.eviction import evict, withdraw
+from stoker.engine.eviction import evict, rate_per_hour, withdraw
 from stoker.engine.lifecycle import MOST_LOST, STOP_PATIENCE_S, advance, begin
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
@@ -193,6 +193,16 @@ def test_evictions_use_up_neither_retries_nor_losses(make_run: Make, now: dateti
         run = begin(run, now).run
         run = advance(run, Sighting(gone(run), report(now, Outcome.EVICTED)), now).run
     assert run.state is RunState.QUEUED
+
+
+def test_how_often_nodes_go_is_counted_from_what_the_run_has_seen(make_run: Make, now: datetime) -> None:
+    run = begin(make_run(), now).run
+    assert rate_per_hour(run) is None, "nothing has been seen yet"
+    for hour in range(3):
+        started = now + timedelta(hours=hour)
+        ended = report(now, Outcome.EVICTED, started_at=started, ended_at=started + timedelta(hours=1))
+        run = begin(advance(run, Sighting(gone(run), ended), now).run, now).run
+    assert rate_per_hour(run) == pytest.approx(3.1 / 4), "three in three hours, and a little of what was supposed"
 
 
 def test_outputs_are_landed_until_they_have_landed(make_run: Make, now: datetime) -> None:

@@ -22,13 +22,14 @@ RUN = "r1"
 
 
 class Node:
-    def __init__(self, store: FolderStore, root: Path, attempt: int) -> None:
+    def __init__(self, store: FolderStore, root: Path, attempt: int, number: int = 0) -> None:
         self.store = store
-        self.folder = NodeFolder(root / f"node-{attempt}")
+        self.folder = NodeFolder(root / f"node-{attempt}-{number}")
         self.ckpt = self.folder.work / "checkpoints"
         self.ckpt.mkdir(parents=True)
-        self.orders = Orders(RUN, "ants-1", attempt, 0, "key", Job(name="ants", run="true"), "s", "python3")
-        store.put(layout.orders(RUN, attempt), dump(self.orders))
+        job = Job(name="ants", run="true")
+        self.orders = Orders(RUN, "ants-1", attempt, number, "key", job, "s", "python3", nodes=number + 1)
+        store.put(layout.orders(RUN, attempt, number), dump(self.orders))
         self.events: list[tuple[str, str]] = []
 
     def tell(self, kind: str, text: str) -> None:
@@ -206,7 +207,7 @@ def test_an_attempt_that_died_while_it_took_over_hides_nothing(
     second, third = next_node(), next_node()
     store.put(layout.fence(RUN, second.orders.attempt), dump(claim(second.orders.attempt)))
     assert third.begin() == three_sets[-1]
-    assert visible([(1, 3), (1, 4)], read_fences(store, RUN)) == [(1, 3)]
+    assert visible([(1, 3), (1, 4)], read_fences(store, third.orders)) == [(1, 3)]
 
 
 def test_a_store_that_does_not_answer_is_asked_again(
@@ -249,4 +250,32 @@ def test_the_fence_says_from_where_an_attempt_went_on(
 ) -> None:
     node = next_node()
     node.begin()
-    assert Fence(2, 1, 3) in read_fences(store, RUN)
+    assert Fence(2, 1, 3) in read_fences(store, node.orders)
+
+
+def test_every_node_is_put_back_what_it_kept_itself(store: FolderStore, tmp_path: Path) -> None:
+    first = [Node(store, tmp_path, 1, number) for number in range(2)]
+    for number, node in enumerate(first):
+        assert node.begin() is None
+        for step in range(5):
+            node.commit(shard=f"shard {number} at {step}")
+    again = [Node(store, tmp_path, 2, number) for number in range(2)]
+    assert [node.begin() is not None for node in again] == [True, True]
+    assert [node.here() for node in again] == [{"shard": "shard 0 at 4"}, {"shard": "shard 1 at 4"}]
+    for number in range(2):
+        contents = list(store.list(layout.checkpoint_files(RUN, number)))
+        assert len(contents) == Job(name="ants", run="true").retention.keep, "and lets go of what it no longer keeps"
+
+
+def test_a_node_that_kept_nothing_is_put_back_what_the_first_has(
+    store: FolderStore, three_sets: list[CheckpointSet], tmp_path: Path
+) -> None:
+    os.truncate(content(store, three_sets[-1], "model"), 3)
+    other = Node(store, tmp_path, 2, 1)
+    assert other.begin() == three_sets[-2]
+    assert other.here() == {"model": "model 2", "frozen": "the same"}
+    assert manifest(store, three_sets[-1]).exists(), "what is damaged is the first node's to put aside"
+    other.commit(model="its own")
+    later = Node(store, tmp_path, 3, 1)
+    later.begin()
+    assert later.here() == {"model": "its own", "frozen": "the same"}

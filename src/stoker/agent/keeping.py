@@ -75,8 +75,7 @@ class Checkpoints:
         self._facts = facts
         self._tell = tell
         self._told: set[str] = set()
-        kept = folders(orders) if orders.node == 0 else ()  # sets are made by the first node
-        self._watch = Watch(work, kept, self._unkept)
+        self._watch = Watch(work, folders(orders), self._unkept)
         self._done: dict[str, Mark | None] = {}  # as last committed
         self._noted: dict[str, Mark | None] = {}
         self._facts_then: tuple[float | None, Mapping[str, float]] = (None, {})  # when the newest change was seen
@@ -85,8 +84,8 @@ class Checkpoints:
         self._hashes: dict[_Content, str] = {}
         self._last: CheckpointSet | None = None
         self._number = 0
-        key, alone = partial(layout.checkpoint_file, orders.run_id), orders.nodes == 1
-        self._contents = Contents(store, key, alone=alone, first=orders.attempt == 1)
+        key = partial(layout.checkpoint_file, orders.run_id, node=orders.node)
+        self._contents = Contents(store, key, alone=True, first=orders.attempt == 1)
         self._retaining = Retaining(store, orders, self._contents)
 
     @property
@@ -149,7 +148,8 @@ class Checkpoints:
         made = CheckpointSet(self._orders.attempt, self._number, now, entries, step, metrics, times).sealed
         self._retaining.doubt(made.position)
         try:
-            self._store.put(layout.checkpoint_set(self._orders.run_id, *made.position), dump(made), only_new=True)
+            key = layout.checkpoint_set(self._orders.run_id, *made.position, self._orders.node)
+            self._store.put(key, dump(made), only_new=True)
         except AlreadyThere:
             self.check_fence()  # if nobody has taken over, the store made it at a first try that it did not tell of
         self._last, self._done, self.behind = made, done, False

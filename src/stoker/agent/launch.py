@@ -127,6 +127,8 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
         MARK: orders.key,
         **{f"STOKER_DATA_{name.upper()}": path for name, path in orders.data.items()},
     }
+    if orders.evictions_per_hour is not None:
+        env["STOKER_EVICTIONS_PER_HOUR"] = f"{orders.evictions_per_hour:.6g}"
     env |= job.env
     env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")

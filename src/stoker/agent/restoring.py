@@ -54,10 +54,10 @@ def folders(orders: Orders) -> list[str]:
     return [one for one in named if not any(one.startswith(f"{other}/") for other in named)]
 
 
-def read_fences(store: Store, run_id: str) -> list[Fence]:
+def read_fences(store: Store, orders: Orders) -> list[Fence]:
     """One that cannot be read still keeps earlier attempts out, but hides nothing."""
     found = []
-    for key, attempt in _fence_keys(store, run_id):
+    for key, attempt in _fence_keys(store, orders):
         try:
             found.append(replace(load(Fence, store.get(key)), attempt=attempt))
         except (Missing, *_UNREADABLE):
@@ -67,13 +67,13 @@ def read_fences(store: Store, run_id: str) -> list[Fence]:
 
 def is_fenced(store: Store, orders: Orders) -> bool:
     """A later attempt has taken over. Costs one listing."""
-    return fenced(orders.attempt, (claim(attempt) for _, attempt in _fence_keys(store, orders.run_id)))
+    return fenced(orders.attempt, (claim(attempt) for _, attempt in _fence_keys(store, orders)))
 
 
-def positions(store: Store, run_id: str) -> list[Position]:
-    """Of every set there is, visible or not. What else may lie there is not ours."""
+def positions(store: Store, orders: Orders) -> list[Position]:
+    """Of every set this node has, visible or not. What else may lie there is not ours."""
     found = []
-    for one in store.list(layout.checkpoint_sets(run_id)):
+    for one in store.list(layout.checkpoint_sets(orders.run_id, orders.node)):
         with suppress(ValueError):
             found.append(layout.checkpoint_position(one.key))
     return found
@@ -82,7 +82,7 @@ def positions(store: Store, run_id: str) -> list[Position]:
 def read_set(store: Store, orders: Orders, position: Position) -> CheckpointSet:
     """Raises Missing, and Corrupt where it is not what was committed there."""
     try:
-        found = load(CheckpointSet, store.get(layout.checkpoint_set(orders.run_id, *position)))
+        found = load(CheckpointSet, store.get(layout.checkpoint_set(orders.run_id, *position, orders.node)))
         ours = tuple(f"{top}/" for top in folders(orders))
         if not found.whole:
             raise Corrupt("its manifest is not as it was written")
@@ -95,51 +95,69 @@ def read_set(store: Store, orders: Orders, position: Position) -> CheckpointSet:
 
 def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """The fence comes first: whoever still commits stops, and so removes nothing that is being read here."""
-    run_id, fence = orders.run_id, layout.fence(orders.run_id, orders.attempt)
+    fence = layout.fence(orders.run_id, orders.attempt, orders.node)
     if is_fenced(store, orders):
         raise Conflict(f"attempt {orders.attempt} is over: a later one has taken its place")
     store.put(fence, dump(claim(orders.attempt)))
-    known = visible(positions(store, run_id), read_fences(store, run_id))
+    known = visible(positions(store, orders), read_fences(store, orders))
     for position in known:
         found = _try(store, orders, position, folder, tell)
         if found:
             store.put(fence, dump(Fence(orders.attempt, *position)))
             return found
+    if not known and orders.node:
+        return _borrow(store, orders, folder, tell)
     if known:
         tell("restore-failed", "no checkpoint could be used: the script begins from nothing")
     store.put(fence, dump(Fence(orders.attempt)))
     return None
 
 
-def _fence_keys(store: Store, run_id: str) -> Iterator[tuple[str, int]]:
-    for one in store.list(layout.fences(run_id)):
+def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
+    """A node that has never kept anything is put back what the first node had: where one rank writes for all, the
+    others read it, too. The first node's sets stay its own to judge: of those, the newest that is whole is taken."""
+    store.put(layout.fence(orders.run_id, orders.attempt, orders.node), dump(Fence(orders.attempt)))
+    first = replace(orders, node=0)
+    earlier = [position for position in positions(store, first) if position[0] < orders.attempt]
+    for position in visible(earlier, read_fences(store, first)):
+        with suppress(Missing, Corrupt, SnapshotRefused):
+            return _unpack(store, first, position, folder, tell)
+    return None
+
+
+def _fence_keys(store: Store, orders: Orders) -> Iterator[tuple[str, int]]:
+    for one in store.list(layout.fences(orders.run_id, orders.node)):
         with suppress(ValueError):
             yield one.key, layout.fence_attempt(one.key)
 
 
 def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """None where the set is not whole; it is put into quarantine then, so that nobody trusts it again."""
-    aside, found = folder.restoring, None
-    start = time.monotonic()
     try:
-        found = read_set(store, orders, position)
-        remove_tree(aside)
-        unpack(store, Snapshot(found.entries), aside, partial(layout.checkpoint_file, orders.run_id))
+        return _unpack(store, orders, position, folder, tell)
     except (Missing, Corrupt, SnapshotRefused) as error:
         _ask_whether_it_is_there(store, orders)
-        remove_tree(aside)
-        _quarantine(store, orders.run_id, position, found)
+        remove_tree(folder.restoring)
+        _quarantine(store, orders, position)
         tell(
             "quarantined",
             f"checkpoint {_named(position)} is damaged and was put aside: {error.message}; trying an earlier one",
         )
         return None
+
+
+def _unpack(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet:
+    aside, start = folder.restoring, time.monotonic()
+    found = read_set(store, orders, position)
+    remove_tree(aside)
+    unpack(store, Snapshot(found.entries), aside, partial(layout.checkpoint_file, orders.run_id, node=orders.node))
     _set_times(aside, found)
     _move(aside, folder.work, folders(orders))
     seconds = time.monotonic() - start
     size = sum(entry.size_bytes for entry in found.entries)
     at = f" (step {found.step:g})" if found.step is not None else ""
-    what = f"{len(found.entries)} files, {size / 1e6:.1f} MB in {seconds:.2f} s"
+    files = sum(entry.kind is EntryKind.FILE for entry in found.entries)
+    what = f"{files} {'file' if files == 1 else 'files'}, {size / 1e6:.1f} MB in {seconds:.2f} s"
     tell("restored", f"goes on from checkpoint {_named(position)}{at}: {what}")
     return found
 
@@ -156,15 +174,18 @@ def _ask_whether_it_is_there(store: Store, orders: Orders) -> None:
         raise StoreFailed("the store is not there") from None
 
 
-def _quarantine(store: Store, run_id: str, position: Position, found: CheckpointSet | None) -> None:
+def _quarantine(store: Store, orders: Orders, position: Position) -> None:
     """Contents that are damaged go too: otherwise the next set that has the same file would count on them."""
-    key = layout.checkpoint_set(run_id, *position)
+    run_id, found = orders.run_id, None
+    key = layout.checkpoint_set(run_id, *position, orders.node)
+    with suppress(Missing, Corrupt):
+        found = read_set(store, orders, position)
     with suppress(Missing):
-        store.put(layout.quarantined_set(run_id, *position), store.get(key))
+        store.put(layout.quarantined_set(run_id, *position, orders.node), store.get(key))
     store.delete(key)
     files = {one.sha256: one.size_bytes for one in found.entries if one.kind is EntryKind.FILE} if found else {}
     for sha256, size in files.items():
-        content = layout.checkpoint_file(run_id, sha256)
+        content = layout.checkpoint_file(run_id, sha256, orders.node)
         try:
             reader = Verified(open_object(store, content), sha256, size)
             while reader.read(_PIECE_BYTES):

@@ -27,15 +27,15 @@ class Retaining:
         if self._known:
             return
         run_id = self._orders.run_id
-        there = positions(self._store, run_id)
-        shown = visible(there, read_fences(self._store, run_id))
+        there = positions(self._store, self._orders)
+        shown = visible(there, read_fences(self._store, self._orders))
         sets = []
         for position in shown:
             try:
                 sets.append(read_set(self._store, self._orders, position))
             except (Missing, Corrupt):
                 continue  # whoever tries to put it back will say so
-        stored = self._store.list(layout.checkpoint_files(run_id))
+        stored = self._store.list(layout.checkpoint_files(run_id, self._orders.node))
         self._contents.adopt(one.key.rpartition("/")[2] for one in stored)
         self._sets, self._hidden = sets, [one for one in there if one not in shown]
         self._known = True
@@ -58,7 +58,7 @@ class Retaining:
         if is_fenced(self._store, self._orders):
             raise AlreadyThere("a later attempt has taken over")
         for position in [*self._hidden, *(one.position for one in self._sets if one.position not in kept)]:
-            self._store.delete(layout.checkpoint_set(run_id, *position))
+            self._store.delete(layout.checkpoint_set(run_id, *position, self._orders.node))
         self._hidden = []
         self._sets = [one for one in self._sets if one.position in kept]
         self._contents.forget({entry.sha256 for one in self._sets for entry in one.entries}, 0.0)

@@ -111,13 +111,18 @@ def output(run_id: str, sha256: str) -> str:
     return f"runs/{run_id}/outputs/{sha256[:2]}/{sha256}"
 
 
-def checkpoint_sets(run_id: str) -> str:
-    return f"runs/{run_id}/checkpoints/sets/"
+def checkpoints(run_id: str, node: int = 0) -> str:
+    """Every node keeps its own, and lets go of its own. Those of the first are at the top."""
+    return f"runs/{run_id}/checkpoints/node-{node}/" if node else f"runs/{run_id}/checkpoints/"
 
 
-def checkpoint_set(run_id: str, attempt: int, number: int) -> str:
+def checkpoint_sets(run_id: str, node: int = 0) -> str:
+    return f"{checkpoints(run_id, node)}sets/"
+
+
+def checkpoint_set(run_id: str, attempt: int, number: int, node: int = 0) -> str:
     """A `CheckpointSet`. Written once, when everything it names is there."""
-    return f"{checkpoint_sets(run_id)}{attempt:04d}-{number:08d}.json"
+    return f"{checkpoint_sets(run_id, node)}{attempt:04d}-{number:08d}.json"
 
 
 def checkpoint_position(key: str) -> tuple[int, int]:
@@ -126,26 +131,26 @@ def checkpoint_position(key: str) -> tuple[int, int]:
     return int(attempt), int(number)
 
 
-def checkpoint_files(run_id: str) -> str:
-    return f"runs/{run_id}/checkpoints/files/"
+def checkpoint_files(run_id: str, node: int = 0) -> str:
+    return f"{checkpoints(run_id, node)}files/"
 
 
-def checkpoint_file(run_id: str, sha256: str) -> str:
-    """The content of a file of a checkpoint. Per run; sets that share it store it once."""
-    return f"{checkpoint_files(run_id)}{sha256[:2]}/{sha256}"
+def checkpoint_file(run_id: str, sha256: str, node: int = 0) -> str:
+    """The content of a file of a checkpoint. Per run and node; sets that share it store it once."""
+    return f"{checkpoint_files(run_id, node)}{sha256[:2]}/{sha256}"
 
 
-def quarantined_set(run_id: str, attempt: int, number: int) -> str:
+def quarantined_set(run_id: str, attempt: int, number: int, node: int = 0) -> str:
     """Where a set goes that could not be put back: never read again, kept to be looked at."""
-    return f"runs/{run_id}/checkpoints/quarantine/{attempt:04d}-{number:08d}.json"
+    return f"{checkpoints(run_id, node)}quarantine/{attempt:04d}-{number:08d}.json"
 
 
-def fences(run_id: str) -> str:
-    return f"runs/{run_id}/checkpoints/fences/"
+def fences(run_id: str, node: int = 0) -> str:
+    return f"{checkpoints(run_id, node)}fences/"
 
 
-def fence(run_id: str, attempt: int) -> str:
-    return f"{fences(run_id)}{attempt:04d}.json"
+def fence(run_id: str, attempt: int, node: int = 0) -> str:
+    return f"{fences(run_id, node)}{attempt:04d}.json"
 
 
 def fence_attempt(key: str) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stoker.engine.actions import Action, Land, StartNode, StopNode, TellAgent
 from stoker.engine.decision import Decision
+from stoker.engine.eviction import rate_per_hour
 from stoker.errors import Missing, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import layout, wire
 from stoker.model.node import NodeRequest
@@ -204,4 +205,5 @@ def _orders(run: Run, attempt: Attempt) -> Orders:
         python=run.python,
         data=run.data,
         nodes=run.job.nodes,
+        evictions_per_hour=rate_per_hour(run),
     )
