@@ -24,14 +24,15 @@ runcmd: [". /etc/stoker.env; cat /etc/os-release; sh /opt/stoker/agent.sh"]
         ("ls /var/library /host/var/lib", "ls /var/library /host/var/lib"),
         ("/m/root /etc/systemd/system/a.service", "/m/root /m/etc/systemd/system/a.service"),
         ("http://h/root", "http://h/root"),
+        ("curl http://169.254.169.254/metadata", "curl http://127.0.0.1:7/metadata"),
     ],
 )
 def test_whole_names_alone_are_moved(before: str, after: str) -> None:
-    assert rehomed(before, OWN, "/m") == after
+    assert rehomed(before, OWN, "/m", "http://127.0.0.1:7") == after
 
 
 def test_where_a_plan_writes_is_the_machines_and_the_rest_is_the_hosts() -> None:
-    moved = rehomed_plan(plan(CONFIG), "/m")
+    moved = rehomed_plan(plan(CONFIG), "/m", "http://127.0.0.1:7")
     assert moved["scripts"]["runcmd"] == (
         "#!/bin/sh\n. /m/etc/stoker.env; cat /etc/os-release; sh /m/opt/stoker/agent.sh\n"
     )

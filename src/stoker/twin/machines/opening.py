@@ -27,8 +27,11 @@ def open_machines(
     first_events_s: Callable[[str], float] = lambda _name: 0.0,
     walls: bool | None = None,
     shown: tuple[str, ...] = (),
+    authority: Path | None = None,
 ) -> Machines:
     """Finds the machines that are in the folder already. `walls`: None takes them where they are allowed.
+    `shown` are folders of the host that machines have besides the operating system; `authority` is a file with a
+    certificate that they trust.
 
     Raises `TwinFailed` where another process has the folder, or walls are demanded and cannot be had.
     """
@@ -36,7 +39,13 @@ def open_machines(
     refusal = why_no_walls(folder) if walls is not False else "not asked for"
     if walls and refusal:
         raise TwinFailed(f"no machines with walls here: {refusal}", hint="stoker twin up --plain")
-    return Yard(folder, _plain() if refusal else _walled(folder, shown), token_for, acknowledged, first_events_s)
+    return Yard(
+        folder,
+        Plain(authority) if refusal else _walled(folder, shown, authority),
+        token_for,
+        acknowledged,
+        first_events_s,
+    )
 
 
 def why_no_walls(folder: Path) -> str:
@@ -59,11 +68,7 @@ def why_no_walls(folder: Path) -> str:
     return "" if found.returncode == 0 else (found.stderr.strip().splitlines() or ["unshare failed"])[-1]
 
 
-def _plain() -> Enclosure:
-    return Plain()
-
-
-def _walled(folder: Path, shown: tuple[str, ...]) -> Enclosure:
+def _walled(folder: Path, shown: tuple[str, ...], authority: Path | None) -> Enclosure:
     from stoker.twin.machines.walled import Walled  # its system calls exist on Linux alone
 
-    return Walled(folder, shown)
+    return Walled(folder, shown, authority)

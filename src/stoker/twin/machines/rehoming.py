@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
 OWN = ("/etc/systemd/system", "/var/lib", "/var/log", "/run", "/root", "/srv", "/mnt", "/home")
+_METADATA = "http://169.254.169.254"
 _SYSTEM = (
     "/",
     "/etc",
@@ -35,28 +37,28 @@ def own_folders(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def rehomed(text: str, folders: tuple[str, ...], root: str) -> str:
+def rehomed(text: str, folders: tuple[str, ...], root: str, metadata: str) -> str:
     """Whole names alone: `/var/lib/x` is moved, `/var/library` and `/host/var/lib` are not."""
     names = "|".join(re.escape(folder) for folder in sorted(folders, key=len, reverse=True))
+    text = text.replace(_METADATA, metadata)
     return re.sub(rf"(?<![\w./-])(?:{names})(?![\w-])", lambda found: root + found[0], text)
 
 
-def rehomed_plan(plan: Mapping[str, Any], root: str) -> dict[str, Any]:
-    folders = own_folders(plan)
-    files = [{**file, "content": _content(file["content"], folders, root), "owner": ""} for file in plan["files"]]
+def rehomed_plan(plan: Mapping[str, Any], root: str, metadata: str) -> dict[str, Any]:
+    move = partial(rehomed, folders=own_folders(plan), root=root, metadata=metadata)
     return {
         **plan,
-        "bootcmd": rehomed(plan["bootcmd"], folders, root),
-        "scripts": {name: rehomed(script, folders, root) for name, script in plan["scripts"].items()},
-        "files": files,
+        "bootcmd": move(plan["bootcmd"]),
+        "scripts": {name: move(script) for name, script in plan["scripts"].items()},
+        "files": [{**file, "content": _content(file["content"], move), "owner": ""} for file in plan["files"]],
     }
 
 
-def _content(encoded: str, folders: tuple[str, ...], root: str) -> str:
+def _content(encoded: str, move: Callable[[str], str]) -> str:
     """Texts alone: a program or an archive is left as it is."""
     data = base64.b64decode(encoded)
     try:
         text = data.decode()
     except UnicodeDecodeError:
         return encoded
-    return encoded if "\0" in text else base64.b64encode(rehomed(text, folders, root).encode()).decode()
+    return encoded if "\0" in text else base64.b64encode(move(text).encode()).decode()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -21,10 +22,11 @@ from urllib.parse import quote
 
 from stoker.errors import TwinFailed
 from stoker.twin.machines import MachineSpec
-from stoker.twin.machines.folder import MachineFolder, write
+from stoker.twin.machines.folder import MachineFolder, read, write
 from stoker.twin.machines.guest.walls import METADATA_ADDRESS
 from stoker.twin.machines.netns import inside, listening, network_of, new_network
 from stoker.twin.machines.power import Power, boot, hostname, python, recorded
+from stoker.twin.machines.trust import trust
 
 # The operating system. Homes, work folders and other people's data are not in it.
 IMAGE = (
@@ -47,7 +49,8 @@ _FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt", "srv", "v
 class Walled:
     """`shown` are folders of the host that machines have besides the operating system, as an image with more in it."""
 
-    def __init__(self, yard: Path, shown: tuple[str, ...] = ()) -> None:
+    def __init__(self, yard: Path, shown: tuple[str, ...] = (), authority: Path | None = None) -> None:
+        self._authority = authority
         own = () if _is_below(sys.base_prefix, IMAGE) else (sys.base_prefix,)
         self._shown = (*IMAGE, *own, *shown)
         if _is_below(str(yard), self._shown):
@@ -86,7 +89,9 @@ class Walled:
 
     def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
         target = ["--target", str(power.init.pid), "--mount", "--uts", "--ipc", "--net", "--pid"]
-        return ["nsenter", *target, "--", f"/{script.relative_to(folder.root)}"], dict(ENVIRONMENT)
+        return ["nsenter", *target, "--", f"/{script.relative_to(folder.root)}"], dict(
+            read(folder.order)["environment"]
+        )
 
     def rewritten(self, folder: MachineFolder, script: str) -> str:  # noqa: ARG002  # nothing is elsewhere here
         return script
@@ -125,16 +130,22 @@ class Walled:
             "walled": True,
             "root": str(folder.root),
             "layers": self._layers(folder),
-            "links": {name: str(Path(name).readlink()) for name in self._shown if Path(name).is_symlink()},
+            "links": self._links(),
             "hostname": hostname(spec),
             "address": spec.address,
             "bridge": f"br{hashlib.sha256(spec.network.encode()).hexdigest()[:8]}",
             "wire": f"v{os.urandom(4).hex()}",
             "switch_fd": switch,
-            "environment": ENVIRONMENT,
+            "environment": {**ENVIRONMENT, **trust(folder, self._authority, "")},
             "mark": "",
             "python": python(),
         }
+
+    def _links(self) -> dict[str, str]:
+        """Every image has a `python3`; where the host's is elsewhere, it is the one that runs this."""
+        links = {name: str(Path(name).readlink()) for name in self._shown if Path(name).is_symlink()}
+        found = shutil.which("python3", path=ENVIRONMENT["PATH"])
+        return links if found else {**links, "/usr/local/bin/python3": python()}
 
     def _join(self, name: str, switch: Any) -> int:
         with self._lock:

@@ -43,10 +43,10 @@ class Yard:
         self._token_for = token_for
         self._acknowledged = acknowledged
         self._first_events_s = first_events_s
-        self._ports: set[int] = set()
         self._mutex = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._key = _lock(folder)
+        self._ports: set[int] = set(read(folder / "ports.json").get("ports", []))
         self._machines: dict[str, Machine] = {}
         for each in sorted(folder.iterdir()):
             if each.is_dir():
@@ -121,6 +121,7 @@ class Yard:
             if port in self._ports:
                 return
             self._ports.add(port)
+            write(self._folder / "ports.json", {"ports": sorted(self._ports)})
             machines = list(self._machines.values())
         for machine in machines:
             with machine.lock:
