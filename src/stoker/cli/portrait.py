@@ -11,6 +11,7 @@ from stoker.cli.ending import seen_from
 from stoker.cli.jobtext import settings
 from stoker.cli.states import ATTEMPT_STYLES, STYLES
 from stoker.cli.tables import Cell, Column, Paint, one_line, pairs, table
+from stoker.model.report import DataFigures
 from stoker.model.run import Attempt, Event, Run, RunState
 from stoker.model.snapshot import Entry
 
@@ -61,12 +62,35 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("rerun of", run.rerun_of),
         ("code", _code(run)),
         ("software", _software(run)),
-        ("data", "\n".join(f"{name}: {where}" for name, where in run.data.items())),
+        ("data", "\n".join(_data(run))),
         ("outputs", f"{amount}{landed}" if amount else ""),
         ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
         ("secrets", ", ".join(run.job.secrets)),
         ("settings", settings(run.job)),
     ]
+
+
+def _data(run: Run) -> list[str]:
+    """Where each input is, and how the newest attempt came by it."""
+    lines = [f"{name}: {where}" for name, where in run.data.items()]
+    for name, order in run.inputs.items():
+        seen = run.data_figures.get(name)
+        lines.append(f"{name}: {order.label}" + (f", {data_figures(seen)}" if seen and seen.way else ""))
+    return lines
+
+
+def data_figures(seen: DataFigures) -> str:
+    """How an input was read: how much came from where, how fast, and how much of the time went into waiting for it."""
+    if seen.way == "link":
+        parts = [f"linked, {words.count(seen.files, 'file')}, {words.size(seen.size_bytes)}"]
+    else:
+        how = {"download": "downloaded", "mount": "mounted"}.get(seen.way, seen.way)
+        rate = seen.read_bytes / seen.stage_s / 1e9 if seen.stage_s and seen.way == "download" else 0.0
+        speed = f" at {rate:.2f} GB/s" if rate >= 0.005 else ""
+        parts = [f"{how}, {words.size(seen.read_bytes)} of {words.size(seen.size_bytes)} read from the store{speed}"]
+    if seen.cached_bytes:
+        parts.append(f"{words.size(seen.cached_bytes)} from the cache")
+    return f"{', '.join(parts)}; {100 * seen.wait_share:.1f} % of the time was waiting for it"
 
 
 def _code(run: Run) -> str:

@@ -154,7 +154,8 @@ def _is_number(word: str) -> bool:
 
 def _data(run: Run) -> dict[str, str]:
     marks = {name: f"{where} ({mark})" for name, where in run.data.items() if (mark := run.data_marks.get(name, ""))}
-    return dict(run.data) | marks
+    inputs = {name: f"{one.label} ({one.id[:12]})" if one.id else one.url for name, one in run.inputs.items()}
+    return dict(run.data) | marks | inputs
 
 
 def _metrics(first: Run, second: Run) -> tuple[MetricPair, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.fields import nearest
@@ -20,7 +21,7 @@ class DataUse:
     """One of the job's inputs as it will be used. A URL or dataset has no counts: they are the server's to find."""
 
     name: str
-    where: str  # an absolute path, a URL, or `dataset <name>`
+    where: str  # an absolute path, a URL, or `dataset <name>`; once a server has pinned it, its version
     local: bool = False  # a path on this computer
     files: int = 0
     size_bytes: int = 0
@@ -64,6 +65,8 @@ def _look(name: str, given: DataInput, folder: Path) -> DataUse:
     if given.dataset:
         return DataUse(name, f"dataset {given.dataset}")
     path = given.path or ""
+    if path.startswith("file://"):
+        path = unquote(urlsplit(path).path)
     if is_url(path):
         return DataUse(name, path)
     # Not resolved: a link that is moved to a newer version of the data should stay what it is.

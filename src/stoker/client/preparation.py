@@ -41,7 +41,7 @@ class Prepared(NamedTuple):
             python=settings.python,
             person=settings.person,
             name=name,
-            data={use.name: use.where for use in self.data if use.local or datamark.is_url(use.where)},
+            data={use.name: use.where for use in self.data if use.local},
             data_marks={use.name: use.mark for use in self.data if use.mark},
             packages=packages_of(settings.python),
             git=self.git.facts(),

@@ -57,6 +57,7 @@ def submit_again(old: Run, settings: Settings, connection: Connection) -> Run:
         python=old.python,
         person=settings.person,
         data=dict(old.data),
+        pins={name: order.dataset for name, order in old.inputs.items() if order.dataset},
         data_marks={use.name: use.mark for use in uses if use.mark},
         packages=packages_of(old.python),
         git=old.git,
@@ -105,8 +106,6 @@ def _post(submission: Submission, connection: Connection) -> Run:
 
 
 def _used_again(name: str, path: str) -> DataUse:
-    if datamark.is_url(path):
-        return DataUse(name, path)
     try:
         return datamark.look_again(name, path)
     except OSError as error:

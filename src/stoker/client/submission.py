@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from stoker.client.settings import Settings
 from stoker.model import wire
 from stoker.model.job import Job, references
 from stoker.model.node import Offer
+from stoker.model.orders import DataOrder
 from stoker.model.snapshot import EntryKind, Git, Snapshot
 
 
@@ -68,6 +69,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
     """Looks, asks, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
     prepared = prepare(job, folder, settings)
     answer = connection.post("/v1/plan", {"job": job.plain()})
+    data = tuple(_pinned(use, answer.get("inputs", {})) for use in prepared.data)
     missing = set(register(prepared.tree.snapshot, connection, keep=False))
     new = {entry.sha256: entry.size_bytes for entry in prepared.tree.snapshot.entries if entry.sha256 in missing}
     return Plan(
@@ -80,9 +82,9 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         git=prepared.git.facts(),
         python=settings.python,
         environment=_environment(job, settings.python),
-        data=prepared.data,
+        data=data,
         command=job.run,
-        meanings=_meanings(job, prepared.data),
+        meanings=_meanings(job, data),
         secrets=tuple(prepared.secrets),
         land_in=prepared.land_in,
         offer=wire.from_plain(Offer, answer["offer"]) if answer.get("offer") else None,
@@ -90,6 +92,14 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         queued_ahead=answer.get("queued_ahead") or 0,
         notes=tuple(answer.get("notes", ())),
     )
+
+
+def _pinned(use: DataUse, inputs: Mapping[str, Any]) -> DataUse:
+    """With what the server knows of it: which version it is now, and how much that is."""
+    if use.name not in inputs:
+        return use
+    order = wire.from_plain(DataOrder, inputs[use.name])
+    return replace(use, where=order.label, files=order.files, size_bytes=order.size_bytes, counted=True)
 
 
 def _environment(job: Job, python: str) -> str:

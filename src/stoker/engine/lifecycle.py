@@ -113,6 +113,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         run,
         started_at=run.started_at or report.started_at,
         metrics=report.metrics,
+        data_figures=report.data,
         output_files=report.output_files,
         output_bytes=report.output_bytes,
     )

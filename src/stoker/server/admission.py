@@ -9,6 +9,7 @@ from stoker.model.fields import nearest
 from stoker.model.job import Job
 from stoker.model.node import Need, Offer
 from stoker.providers import Provider
+from stoker.server.inputs import is_web
 
 
 def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
@@ -49,9 +50,11 @@ def _data_problems(job: Job, provider: Provider) -> list[Problem]:
     problems: list[Problem] = []
     for name, given in job.data.items():
         if given.dataset:
-            problems.append(Problem(f"data.{name}.dataset", f"`{given.dataset}`", "a dataset; none is registered yet"))
-        elif given.path and "://" in given.path:
-            problems.append(Problem(f"data.{name}", f"`{given.path}`", "a path on this computer"))
+            continue  # which version that is, and whether it is there, is found out when it is pinned
+        if given.path and "://" in given.path:
+            if not is_web(given.path):
+                expected = "http:// or https://; what is in a store is registered with `stoker data add`"
+                problems.append(Problem(f"data.{name}", f"`{given.path}`", expected))
         elif not provider.features.shares_files:
             problems.append(Problem(f"data.{name}", f"`{given.path}`", f"something that `{job.on}` can reach"))
     return problems

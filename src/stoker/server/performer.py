@@ -204,6 +204,7 @@ def _orders(run: Run, attempt: Attempt) -> Orders:
         snapshot=run.snapshot,
         python=run.python,
         data=run.data,
+        inputs=run.inputs,
         nodes=run.job.nodes,
         evictions_per_hour=rate_per_hour(run),
     )

@@ -15,6 +15,7 @@ from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import claimed, sweep
 from stoker.errors import StokerError, StoreFailed
 from stoker.model.node import Need, NodeSight, NodeState
+from stoker.model.report import Phase, Report
 from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
@@ -67,7 +68,9 @@ class Reconciler:
         if seen.report is None:
             return run
         reason = f"its agent has said nothing for a while{self._why_silent(run)}" if self._silent(run) else run.reason
-        return replace(run, metrics=seen.report.metrics, reason=reason)
+        if seen.report.phase is Phase.STAGING and not reason:
+            reason = _staging(seen.report)
+        return replace(run, metrics=seen.report.metrics, data_figures=seen.report.data, reason=reason)
 
     def _silent(self, run: Run) -> bool:
         seen = self._reports.of(run.attempt.key if run.attempt else "")
@@ -152,6 +155,13 @@ class Reconciler:
         self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
         ages = {key: steady - since for key, since in self._unclaimed.items()}
         return [stop for name, some in sights.items() for stop in sweep(name, some, needed, ages)]
+
+
+def _staging(report: Report) -> str:
+    """How far the data has come, as long as that is all that happens."""
+    read = sum(one.read_bytes for one in report.data.values())
+    total = sum(one.size_bytes - one.cached_bytes for one in report.data.values())
+    return f"brings its data: {read / 1e6:,.0f} of {total / 1e6:,.0f} MB" if total else "brings its data"
 
 
 def _slots(provider: Provider) -> int | None:

@@ -20,6 +20,7 @@ from stoker.model.run import Event, Run, RunState
 from stoker.model.submission import Submission
 from stoker.server.admission import admit, no_effect
 from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.inputs import pin
 from stoker.server.outside import call
 from stoker.server.removal import remove_run
 from stoker.server.service import Service
@@ -50,7 +51,8 @@ async def plan(request: Request) -> Response:
     waiting = len(queue(under_way))
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = no_effect(job, service.providers[job.on])
-    return answer({"offer": offer, "free": free, "queued_ahead": waiting, "notes": notes})
+    inputs = await call(pin, job, {}, service.datasets, service.stores.workspace.name)
+    return answer({"offer": offer, "free": free, "queued_ahead": waiting, "notes": notes, "inputs": inputs})
 
 
 @router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run))
@@ -63,8 +65,9 @@ async def submit(request: Request) -> Response:
     store = service.stores.workspace.name
     if not await call(service.shelves.fill, store, submission.snapshot):
         raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
+    inputs = await call(pin, submission.job, submission.pins, service.datasets, store)
     now = service.clock.now()
-    run = _new_run(submission, store, now)
+    run = replace(_new_run(submission, store, now), inputs=inputs)
     service.vault.keep(run.id, submission.secrets)
     added = await service.ledger.add(run, submission.key, [Event(now, "submitted", _submitted_text(submission))])
     if added.id != run.id:
