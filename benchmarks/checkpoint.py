@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Goal, Plan, Result, interleave, wait_for_quiet
+from benchmarks.measure import Goal, Plan, Result, interleave
 from stoker.checkpoint.checkpoint import Checkpoint
 from stoker.checkpoint.reading import open_verified
 
@@ -23,11 +23,13 @@ SIZES = {"1 MB": 1e6, "100 MB": 1e8, "500 MB": 5e8, "2 GB": 2e9}
 MOST_TENSORS = 48
 WIDTH = 500
 EVERY_S = 30.0
+STEPS = 10
 
 
 def run(plan: Plan) -> Result:
     result = Result("checkpoint", versions={"torch": torch.__version__})
     result.notes.append("blocked: until the training may go on; only stoker's files are flushed to the disk")
+    result.notes.append("lost: processor time of a save over that of all cores, and the wait, per interval")
     result.notes.append("restore: the page cache is dropped before it, where the machine lets us")
     torch.set_num_threads(os.cpu_count() or 1)
     for label, size_bytes in list(SIZES.items())[: plan.size(4, 2)]:
@@ -190,31 +192,30 @@ def _restore(result: Result, megabytes: int, plan: Plan) -> None:
 
 
 def _overhead(result: Result, megabytes: int, plan: Plan) -> None:
-    """What one save adds to as many steps of a training that keeps every core busy as it takes to write it, over an
-    interval. Short windows side by side: over a whole interval the machine's own moods are larger than a save."""
+    """What one save takes away from a training that would use every core: the processor's time that it costs, and the
+    time the training waits for it. Not by the clock, by which the machine's own moods are larger than a save."""
     training = Training(megabytes * 1e6)
-    weights = torch.randn(700, 700)
+    cores = os.cpu_count() or 1
+    torch.set_num_threads(1)  # waiting for each other, threads would use time of their own
     with _scratch() as place:
         state = Checkpoint(model=training.model, optimizer=training.optimizer, every="1h", keep=2, folder=place)
 
-        def train(steps: int, *, saving: bool) -> float:
-            begun = time.perf_counter()
-            for number in range(steps):
+        def train(*, saving: bool) -> float:
+            begun, waited_s = time.process_time(), 0.0
+            for number in range(STEPS):
                 if saving and number == 1:
                     state.save()
-                torch.mm(weights, weights)
                 training.step()
                 state.step()
             state.finish()
-            return time.perf_counter() - begun
+            if saving:
+                waited_s = state.cost.blocked_s
+            return waited_s + (time.process_time() - begun) / cores
 
-        train(5, saving=True)
-        train(5, saving=True)
-        steps = 5 + int(2 * state.cost.written_s / (train(5, saving=False) / 5))
-        windows = {"with": lambda: train(steps, saving=True), "without": lambda: train(steps, saving=False)}
-        taken = interleave(windows, plan.rounds, settle=lambda: wait_for_quiet(plan.patience_s))
+        windows = {"with": lambda: train(saving=True), "without": lambda: train(saving=False)}
+        taken = plan.interleave(windows)
+    torch.set_num_threads(cores)
     lost = [100 * (one - other) / EVERY_S for one, other in zip(taken["with"], taken["without"], strict=True)]
-    result.add(f"{megabytes} MB: a training's time, in windows of {steps} steps", "s", taken["without"])
     result.add(f"{megabytes} MB: lost to one save in {EVERY_S:.0f} s", "%", lost, Goal(at_most=1.0))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -404,4 +406,47 @@ def test_a_full_disk_is_loud_and_training_goes_on_and_is_caught_up_with(tmp_path
         assert node.log().split()[-1] == b"400"
     finally:
         kill(node)
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@needs_root
+def test_a_disk_that_fills_up_while_the_library_saves_is_loud_and_training_goes_on(tmp_path: Path) -> None:
+    """With room for two checkpoints and not for a third, until the oldest may go; nothing half-made stays."""
+    disk = tmp_path / "small"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", str(disk)], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    script = """
+        import array, os, sys
+        from pathlib import Path
+        from stoker.checkpoint import Checkpoint
+
+        class Thing:
+            def __init__(self): self.numbers = array.array("d", bytes(8_000_000))
+            def state_dict(self): return {"numbers": self.numbers}
+            def load_state_dict(self, state): self.numbers = state["numbers"]
+
+        thing = Thing()
+        state = Checkpoint(thing=thing, every=1, keep=3, folder=sys.argv[1])
+        for step in state.range(4):
+            thing.numbers[step] = step
+            if step == 3: Path(sys.argv[1], "ballast").unlink()
+            if step == 1: Path(sys.argv[1], "ballast").write_bytes(bytes(5_000_000))
+            state.step()
+            state.finish()
+            print(state.steps, state.trouble, flush=True)
+        again = Checkpoint(thing=Thing(), every=1, keep=3, folder=sys.argv[1])
+        print("again from", again.steps)
+    """
+    try:
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(script))
+        done = subprocess.run(
+            [sys.executable, str(path), str(disk)], capture_output=True, text=True, timeout=60, check=True
+        )
+        trouble = "2 step 2 was not saved: the disk is full\n3 step 3 was not saved: the disk is full"
+        assert done.stdout == f"1 None\n{trouble}\n4 None\nagain from 4\n", done.stderr
+        assert "training goes on, and the next save tries again" in done.stderr
+        assert sorted(one.name for one in disk.iterdir()) == ["step-000000001", "step-000000004"]
+    finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

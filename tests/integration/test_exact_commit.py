@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-POINTS = 200
+import pytest
+
 HOST = """
 import array, contextlib, io, json, os, random, signal, sys, time
 from stoker.checkpoint import Checkpoint
@@ -82,16 +83,18 @@ print(json.dumps(found))
 """
 
 
-def test_kill_at_any_moment_leaves_a_newest_that_is_whole(tmp_path: Path) -> None:
+@pytest.mark.parametrize("points", [40, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.timeout(400)
+def test_kill_at_any_moment_leaves_a_newest_that_is_whole(tmp_path: Path, points: int) -> None:
     script = tmp_path / "host.py"
     script.write_text(HOST, encoding="utf-8")
     env = {name: value for name, value in os.environ.items() if not name.startswith("STOKER_")}
     done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path / "kept"), str(POINTS)],
+        [sys.executable, str(script), str(tmp_path / "kept"), str(points)],
         env=env,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=360,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -99,4 +102,4 @@ def test_kill_at_any_moment_leaves_a_newest_that_is_whole(tmp_path: Path) -> Non
     assert found["complaints"] == []
     assert (found["lost"], found["torn"]) == (0, 0)
     assert found["restored"] == sorted(found["restored"])
-    assert len(set(found["restored"])) > 10, "hardly anything was saved between the kills"
+    assert len(set(found["restored"])) > points / 20, "hardly anything was saved between the kills"

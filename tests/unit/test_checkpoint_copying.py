@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,94 @@ def test_save_holds_the_weights_of_its_step_though_the_next_step_follows_at_once
     restored, _, again = begin(tmp_path)
     assert again.steps == 5
     assert torch.equal(restored.weight, seen[-1])
+
+
+def test_large_tensors_and_buffers_are_copied_beside_the_next_step_and_are_those_of_their_step(tmp_path: Path) -> None:
+    """Weights of 9 MB with two moments each, frozen ones beside them, and running means that the next forward pass
+    changes before the optimizer does."""
+
+    def build() -> tuple[Any, Any, Checkpoint]:
+        model = torch.nn.Sequential(
+            torch.nn.Linear(1500, 1500), torch.nn.BatchNorm1d(1500), torch.nn.Linear(1500, 1500)
+        )
+        model[2].requires_grad_(False)
+        optimizer = torch.optim.Adam([*model[0].parameters(), *model[1].parameters()], 1e-2)
+        return model, optimizer, Checkpoint(model=model, optimizer=optimizer, every=1, keep=9, folder=tmp_path)
+
+    torch.manual_seed(0)
+    model, optimizer, state = build()
+    seen = []
+    overlapped = 0
+    for _ in range(4):
+        model(torch.randn(3, 1500)).square().mean().backward()
+        optimizer.step()
+        moments = [one.clone() for slot in optimizer.state.values() for one in slot.values()]
+        seen.append(({name: one.clone() for name, one in model.state_dict().items()}, moments))
+        state.step()
+        overlapped += state._saving._copying is not None
+        model(torch.randn(3, 1500))
+        state.finish()
+    assert overlapped == 4
+    for path in tmp_path.glob("step-*"):
+        stored, (then, _) = Checkpoint.load_weights(path), seen[int(path.name[5:]) - 1]
+        assert stored.keys() == then.keys()
+        assert all(torch.equal(stored[name], then[name]) for name in then)
+    _, again, resumed = build()
+    assert resumed.steps == 4
+    moments = [one for slot in again.state.values() for one in slot.values()]
+    assert all(torch.equal(one, other) for one, other in zip(moments, seen[-1][1], strict=True))
+
+
+def test_frozen_weights_changed_meanwhile_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8).requires_grad_(False))
+    optimizer = torch.optim.SGD(model[0].parameters(), 0.1)
+    state = Checkpoint(model=model, optimizer=optimizer, every="1h", folder=tmp_path)
+    learn(model, optimizer)
+    held, begin = [], state._saving._copier.begin
+    state._saving._copier.begin = held.append  # a copier that is late
+    state.steps += 1
+    state.save()
+    model[1].weight.add_(1.0)
+    begin(held[0])
+    learn(model, optimizer)
+    state.finish()
+    assert "changed between two steps" in capsys.readouterr().err
+    assert list(tmp_path.glob("step-*")) == []
+    state.step()
+    state.finish()
+    assert torch.equal(Checkpoint.load_weights(tmp_path / "step-000000002")["1.weight"], model[1].weight)
+
+
+def test_a_learning_rate_that_is_changed_before_the_next_step_is_saved_as_it_was(tmp_path: Path) -> None:
+    model, optimizer, state = begin(tmp_path)
+    learn(model, optimizer)
+    held, hand_over = [], state._saving._copier.begin
+    state._saving._copier.begin = held.append
+    state.step()
+    optimizer.param_groups[0]["lr"] = 7.0
+    hand_over(held[0])
+    state._saving._copier.begin = hand_over
+    state.finish()
+    _, again, _ = begin(tmp_path)
+    assert again.param_groups[0]["lr"] == 0.1
+
+
+def test_the_last_save_is_made_though_the_script_has_come_to_its_end(tmp_path: Path) -> None:
+    script = f"""
+import torch
+from stoker.checkpoint import Checkpoint
+def main():
+    model = torch.nn.Linear(2000, 2000)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(1, 2000)).sum().backward()
+    optimizer.step()
+    state = Checkpoint(model=model, optimizer=optimizer, every=1, folder={str(tmp_path)!r})
+    state.step()
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    assert [path.name for path in tmp_path.glob("step-*")] == ["step-000000001"]
 
 
 def test_weights_changed_behind_the_optimizers_back_drop_the_save_and_the_next_step_is_saved(
