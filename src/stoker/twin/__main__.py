@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from stoker.errors import Conflict, StokerError
-from stoker.twin import statefile
+from stoker.twin import statefile, tls
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.settings import Settings, from_environment
@@ -72,6 +72,7 @@ def _machines(settings: Settings, world: World) -> Machines:
         acknowledged=world.acknowledged,
         first_events_s=lambda _: world.clock.real_s(world.cloud.weather.first_events_s),
         walls=settings.walls,
+        authority=tls.certificate(settings.folder / "tls").authority,
     )
 
 

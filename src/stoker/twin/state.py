@@ -159,6 +159,8 @@ class Cloud:
     tenant: str
     subscription: str
     key: str = field(repr=False)  # signs tokens
+    control: str = field(default="", repr=False)  # the token of the twin's own API
+    port: int = 0  # where it listened last: clients know it by that address
     admin: str = ""  # the client id that owns the subscription
     weather: Weather = Weather()
     now: float = 0.0  # when it was last saved

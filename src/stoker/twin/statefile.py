@@ -41,6 +41,7 @@ def fresh(weather: Weather) -> Cloud:
         tenant=name_uuid("tenant", weather.seed),
         subscription=name_uuid("subscription", weather.seed),
         key=secrets.token_urlsafe(32),
+        control=secrets.token_urlsafe(24),
         admin=client,
         weather=weather,
         principals={client: owner},

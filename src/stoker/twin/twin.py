@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stoker.errors import TwinFailed
 from stoker.twin import statefile, tls
 from stoker.twin.clock import Clock
 from stoker.twin.machines import Machines
@@ -14,6 +14,8 @@ from stoker.twin.weather import Weather
 from stoker.twin.web.application import Application
 from stoker.twin.web.server import Server
 from stoker.twin.world import World
+
+_UNSAVED = 1000  # requests that a killed twin may have answered without saving: names are never given twice
 
 OpenMachines = Callable[[World], Machines]
 
@@ -46,12 +48,13 @@ class Twin:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / "cloud.json"
         cloud = statefile.load(file) or statefile.fresh(weather or Weather())
+        cloud = replace(cloud, requests=cloud.requests + _UNSAVED)
         if weather:
             cloud = replace(cloud, weather=weather)
         certificate = tls.certificate(folder / "tls")
         self.world = World(file, cloud, Clock(cloud.now, speed))
-        token = secrets.token_urlsafe(24)
-        self._server = Server(Application(self.world, token), certificate, port)
+        self._server = _listen(Application(self.world, cloud.control), certificate, port, cloud.port)
+        self.world.change(lambda cloud, _: (replace(cloud, port=self._server.port), None))
         owner = cloud.principals[cloud.admin]
         self.address = Address(
             url=self._server.url,
@@ -60,7 +63,7 @@ class Twin:
             subscription=cloud.subscription,
             client_id=owner.client_id,
             client_secret=owner.secret,
-            token=token,
+            token=cloud.control,
         )
         self.machines = open_machines(self.world)
 
@@ -81,3 +84,22 @@ class Twin:
         for instance in self.world.cloud.instances.values():
             if self.machines.alive(instance.name):
                 self.machines.power_off(instance.name)
+
+
+def _listen(application: Application, certificate: tls.Certificate, wanted: int, before: int) -> Server:
+    """At the port that was asked for; else where it was before, if that is still free; else anywhere."""
+    if wanted:
+        return _server(application, certificate, wanted)
+    try:
+        return Server(application, certificate, before)
+    except OSError:
+        return Server(application, certificate)
+
+
+def _server(application: Application, certificate: tls.Certificate, port: int) -> Server:
+    try:
+        return Server(application, certificate, port)
+    except OSError as error:
+        raise TwinFailed(
+            f"port {port} cannot be used: {error.strerror}", hint="leave `--port` out to use any free port"
+        ) from error

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _TICK_S = 0.02
 _CHECK_S = 1.0  # how often machines are looked at
+_SAVE_S = 5.0  # the most of its time that a twin forgets when it is killed
 
 
 class World:
@@ -29,6 +30,7 @@ class World:
         self._file = file
         self._cloud = cloud
         self._saved: Cloud | None = None
+        self._saved_at = 0.0
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._machines: Machines | None = None
@@ -63,11 +65,16 @@ class World:
 
     def _keep(self, cloud: Cloud) -> None:
         self._cloud = cloud
-        if self._saved is None or replace(self._saved, now=cloud.now, requests=cloud.requests) != cloud:
+        if self._is_news(cloud):
             statefile.save(self._file, cloud)
-            self._saved = cloud
+            self._saved, self._saved_at = cloud, time.monotonic()
         if self._performer and cloud.chores:
             self._performer.look(cloud)
+
+    def _is_news(self, cloud: Cloud) -> bool:
+        if self._saved is None or time.monotonic() - self._saved_at > _SAVE_S:
+            return True
+        return replace(self._saved, now=cloud.now, requests=cloud.requests) != cloud
 
     def _tick(self) -> None:
         looked_at = 0.0
@@ -90,6 +97,11 @@ class World:
 
     def _performed(self, chore: str, result: Any, error: str) -> None:
         self.change(lambda cloud, _: (passing.performed(cloud, chore, result, error), None))
+
+    def expose(self, port: int) -> None:
+        """Machines reach this port of the host's loopback at the same address."""
+        if self._machines:
+            self._machines.expose(port)
 
     def token_for(self, machine: str, resource: str) -> dict[str, Any]:
         """What the metadata service answers to a machine that asks for a token. LookupError: it has no identity."""

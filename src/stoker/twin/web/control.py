@@ -46,6 +46,7 @@ class Control:
             "principal": self._principal,
             "logout": self._logout,
             "calm": self._calm,
+            "expose": lambda order: world.expose(int(order["port"])),
         }
 
     def __call__(self, request: Request) -> Response:

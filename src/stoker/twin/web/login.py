@@ -106,7 +106,7 @@ def _endpoints(cloud: Cloud, request: Request) -> Any:
 
 def _aliases() -> dict[str, Any]:
     named = {
-        name: {"publisher": publisher, "offer": offer, "sku": sku, "version": "latest"}
+        name: {"publisher": publisher, "offer": offer, "sku": sku, "version": "latest", "architecture": "x64"}
         for name, (publisher, offer, sku) in IMAGE_ALIASES.items()
     }
     return {"outputs": {"aliases": {"type": "object", "value": {"Linux": named}}}}
