@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.engine.actions import Action, Land, StartNode, StopNode, TellAgent
+from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
 from stoker.engine.eviction import rate_per_hour
+from stoker.engine.lifecycle import node_key
 from stoker.errors import Missing, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import layout, wire
 from stoker.model.node import NodeRequest
 from stoker.model.orders import Orders, Wish, Wishes
-from stoker.model.run import Attempt, Event, Run
+from stoker.model.run import Attempt, AttemptState, Event, Run
 from stoker.providers import Provider
 from stoker.server.accesses import Accesses
 from stoker.server.clock import Clock
 from stoker.server.landing import land
+from stoker.server.leases import Leases
 from stoker.server.ledger import Ledger
 from stoker.server.outside import call
 from stoker.server.stores import Stores
@@ -29,6 +31,8 @@ from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
 
 log = logging.getLogger(__name__)
+
+StoreWork = Callable[[Run, Attempt], Coroutine[Any, Any, None]]
 
 _PAUSE_S = 2.0  # before a store that could not be used is asked again
 
@@ -39,6 +43,7 @@ class Performer:
         providers: Mapping[str, Provider],
         stores: Stores,
         accesses: Accesses,
+        leases: Leases,
         ledger: Ledger,
         vault: Vault,
         clock: Clock,
@@ -46,13 +51,14 @@ class Performer:
         self._providers = providers
         self._stores = stores
         self._accesses = accesses
+        self._leases = leases
         self._ledger = ledger
         self._vault = vault
         self._clock = clock
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
         self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
-        self.trouble: dict[str, str] = {}  # node key to why it could not be started
+        self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
         self._store_trouble: dict[str, str] = {}  # node key to why its store could not be used
 
     @property
@@ -64,10 +70,14 @@ class Performer:
         """Quick actions are done on return; long ones go on in the background, once at a time."""
         match action:
             case StartNode(run):
-                await self._with_store(run, "start", self._start(run, _attempt(run)))
+                await self._with_store(run, "start", self._start)
+            case StartSpare(run):
+                await self._with_store(run, "start spare", self._start_spare)
             case TellAgent(run):
                 if self._has_news(run, _attempt(run)):
-                    await self._with_store(run, "tell", self._tell(run, _attempt(run)))
+                    await self._with_store(run, "tell", self._tell)
+                if self._leases.is_due(run, _attempt(run)):
+                    self._background(f"lease {_attempt(run).key}", call(self._leases.renew, run, _attempt(run)))
                 if self._accesses.is_due(run, _attempt(run)):
                     self._background(f"renew {_attempt(run).key}", call(self._accesses.renew, run, _attempt(run)))
             case StopNode(provider, key):
@@ -75,44 +85,63 @@ class Performer:
             case Land(run):
                 self._background(f"land {run.id}", self._land(run))
 
-    async def _with_store(self, run: Run, verb: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _with_store(self, run: Run, verb: str, work: StoreWork) -> None:
         """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
         is asked for again."""
-        key = _attempt(run).key
+        attempt = _attempt(run)
         try:
             near = pacing(self._stores.of(run)) is NEAR
         except StokerError as error:
-            work.close()
-            self._store_trouble[key] = error.message
+            self._store_trouble[attempt.key] = error.message
             return
         if near:
-            await work
+            await work(run, attempt)
         else:
-            self._background(f"{verb} {key}", self._patiently(key, work))
+            self._background(f"{verb} {attempt.key}", self._patiently(run, attempt, work))
 
-    async def _patiently(self, key: str, work: Coroutine[Any, Any, None]) -> None:
+    async def _patiently(self, run: Run, attempt: Attempt, work: StoreWork) -> None:
         try:
-            await work
-            self._store_trouble.pop(key, None)
+            await work(run, attempt)
+            self._store_trouble.pop(attempt.key, None)
         except StokerError as error:
-            log.warning("%s waits for its store: %s", key, error.message)
-            self._store_trouble[key] = error.message
+            log.warning("%s waits for its store: %s", attempt.key, error.message)
+            self._store_trouble[attempt.key] = error.message
             await asyncio.sleep(_PAUSE_S)
 
     async def _start(self, run: Run, attempt: Attempt) -> None:
         store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
+        await self._ask_for(run, attempt, lambda: store.put(key, wire.dump(_orders(run, attempt))))
+
+    async def _start_spare(self, run: Run, attempt: Attempt) -> None:
+        """The node behind this attempt's: it gets its orders when its time has come."""
+        number = attempt.number + 1
+        ahead = Attempt(number, node_key(run, number), AttemptState.ASKED, self._clock.now(), offer=attempt.spare)
+        await self._ask_for(run, ahead, lambda: None)
+
+    async def _ask_for(self, run: Run, attempt: Attempt, order: Callable[[], None]) -> None:
+        store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
         try:
             access, seal = await call(self._accesses.first, run, attempt)
-            await call(store.put, key, wire.dump(_orders(run, attempt)))
+            await call(order)
+            await call(self._leases.renew, run, attempt)
             secrets = self._vault.values(run.id)
-            request = NodeRequest(attempt.key, key, store.url, secrets=secrets, access=access, seal=seal)
+            request = NodeRequest(
+                attempt.key,
+                key,
+                store.url,
+                offer=attempt.offer,
+                max_price=run.job.spot.max_price if run.job.spot else None,
+                secrets=secrets,
+                access=access,
+                seal=seal,
+            )
             await call(self._providers[run.job.on].start, request)
             self._wishes.setdefault(attempt.key, Wishes())
         except StoreUnavailable:
             raise
         except StokerError as error:
             log.warning("starting %s: %s", attempt.key, error.message)
-            self.trouble[attempt.key] = error.message
+            self.trouble[attempt.key] = error
 
     def _has_news(self, run: Run, attempt: Attempt) -> bool:
         """Nothing is written as long as there is nothing new to say."""
@@ -149,6 +178,7 @@ class Performer:
         self.trouble.pop(key, None)
         self._store_trouble.pop(key, None)
         self._accesses.forget(key)
+        self._leases.forget(key)
 
     async def _land(self, run: Run) -> None:
         """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
@@ -190,7 +220,8 @@ def _attempt(run: Run) -> Attempt:
 
 
 def _wishes(run: Run, attempt: Attempt) -> Wishes:
-    return Wishes(run.wish, "cancelled" if run.wish is Wish.CANCEL else "", attempt.notice)
+    drill = attempt.notice if attempt.notice and attempt.notice.drill else None
+    return Wishes(run.wish, "cancelled" if run.wish is Wish.CANCEL else "", drill)
 
 
 def _orders(run: Run, attempt: Attempt) -> Orders:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
 
 from stoker.errors import StoreFailed
 from stoker.stores import Stored
@@ -44,6 +44,15 @@ class Bucket(Protocol):
 
     def remove(self, name: str) -> None:
         """Missing is fine."""
+        ...
+
+
+@runtime_checkable
+class RemovesBelow(Protocol):
+    """A bucket, or a store, that may remove everything below a prefix in one go."""
+
+    def remove_below(self, prefix: str) -> bool:
+        """False where it cannot: then nothing was removed."""
         ...
 
 

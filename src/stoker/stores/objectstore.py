@@ -14,7 +14,7 @@ from typing import BinaryIO, NamedTuple
 
 from stoker.errors import Missing, StoreFailed
 from stoker.stores import Stored
-from stoker.stores.bucket import Bucket, checked
+from stoker.stores.bucket import Bucket, RemovesBelow, checked
 
 SEGMENT_BYTES = 1 << 20
 _MARK = ".~/"
@@ -93,6 +93,9 @@ class ObjectStore:
         if size == SEGMENT_BYTES:
             self._remove_segments(key, 1)
         self.bucket.remove(key)
+
+    def remove_below(self, prefix: str) -> bool:
+        return isinstance(self.bucket, RemovesBelow) and self.bucket.remove_below(prefix)
 
     def _read_long(self, key: str, start: int, size: int | None) -> bytes:
         """Without looking at the first segment, unless there is nothing: then the object may be another one by now."""
