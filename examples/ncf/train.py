@@ -4,7 +4,9 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -50,128 +52,139 @@ parser.add_argument("--output_dir", type=Path, default=Path("outputs"))
 args = parser.parse_args()
 
 
+DEVICE = (
+    torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else torch.device("cpu")
+)
+IN_GROUP = 1 + args.negative_samples  # samples that belong to one like
+
+
+class Material(NamedTuple):
+    """What there is to learn. `mark` is of the data without the personal ratings."""
+
+    dataset: Dataset
+    films: Films
+    opinions: list[Opinion]
+    mark: str
+
+
 def seat_of_this_process() -> Seat:
     """As torchrun and Stoker say it; processes meet here."""
     world, near = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
     if world == 1:
         return Seat()
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // near))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    dist.init_process_group("nccl" if DEVICE.type == "cuda" else "gloo")
     return Seat(dist.get_rank(), world)
 
 
-def load() -> tuple[Dataset, Films, list[Opinion]]:
+def load() -> Material:
     cache = args.cache.expanduser()
     source = open_source(args.data, cache)
     dataset, films = prepare(source, cache, args.liked_from), source.films()
     if args.ratings is None:
-        return dataset, films, []
+        return Material(dataset, films, [], dataset.mark)
     opinions = read_personal(args.ratings, films, dataset.seen_by())
-    return with_personal(dataset, opinions, args.liked_from, args.ratings), films, opinions
+    return Material(with_personal(dataset, opinions, args.liked_from, args.ratings), films, opinions, dataset.mark)
 
 
-def judge(model: NeuMF, dataset: Dataset, seat: Seat) -> tuple[float, float]:
-    """Hit rate and NDCG over all users; each process scores its share."""
-    sums = torch.tensor(evaluate(model, dataset, args.top, slice(seat.rank, None, seat.world)), dtype=torch.float64)
+def load_in_turn(seat: Seat) -> Material:
+    """The first process prepares the data, and the others find it prepared."""
+    if seat.rank:
+        dist.barrier()
+    material = load()
+    if seat.world > 1 and not seat.rank:
+        dist.barrier()
+    return material
+
+
+def over_all(values: Sequence[float], seat: Seat) -> list[float]:
+    """The sum of what the processes say."""
+    sums = torch.tensor(values, dtype=torch.float64, device=DEVICE)
     if seat.world > 1:
         dist.all_reduce(sums)
-    return float(sums[0] / sums[2]), float(sums[1] / sums[2])
-
-
-def told_to_stop(seat: Seat) -> bool:
-    """Whether the run has reached its `stop_when`; the same answer in every process."""
-    if seat.world == 1:
-        return stoker.should_stop()
-    said = torch.tensor(float(stoker.should_stop()))
-    dist.all_reduce(said)
-    return said.item() > 0
+    return sums.tolist()
 
 
 def train(seat: Seat) -> bool:
     """True unless there was a target and it was missed."""
-    if seat.rank:  # the first prepares the data for all
-        dist.barrier()
-    dataset, films, opinions = load()
-    if seat.world > 1 and not seat.rank:
-        dist.barrier()
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if torch.cuda.is_available() else "cpu"
+    material = load_in_turn(seat)
+    dataset = material.dataset
     torch.manual_seed(args.seed)
-    model, champion = (NeuMF(dataset.users, dataset.films, args.factors, args.layers).to(device) for _ in range(2))
+    model, champion = (NeuMF(dataset.users, dataset.films, args.factors, args.layers).to(DEVICE) for _ in range(2))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     betas = (args.beta1, args.beta2)
     optimizer = torch.optim.Adam(model.parameters(), args.learning_rate, betas, args.eps, fused=True)
-    in_group = 1 + args.negative_samples
-    samples = Samples(
-        dataset, max(1, args.batch_size * args.grads_accumulated // in_group), args.negative_samples, args.seed
-    )
-    if not seat.rank:
-        print(
-            f"{dataset.users:,} users, {dataset.films:,} films, {len(dataset.liked):,} likes to learn from", flush=True
-        )
+    groups = max(1, args.batch_size * args.grads_accumulated // IN_GROUP)
+    samples = Samples(dataset, groups, args.negative_samples, args.seed)
+    tell(seat, f"{dataset.users:,} users, {dataset.films:,} films, {len(dataset.liked):,} likes to learn from")
 
     state = Checkpoint(model=model, champion=champion, optimizer=optimizer)
-    check_settings(state, opinions)
+    check_settings(state, material)
     state.setdefault("best", -1.0)
-    done = False
     for epoch in state.epochs(args.epochs):
-        begun, first, loss = time.perf_counter(), state.steps, 0.0
+        begun, seen, loss = time.perf_counter(), 0, 0.0
+        stop = False
         for number in state.batches(range(len(samples))):
-            users, liked_and_others = (torch.from_numpy(one).to(device) for one in samples.batch(epoch, number))
+            users, films = (torch.from_numpy(one).to(DEVICE) for one in samples.batch(epoch, number))
             optimizer.zero_grad(set_to_none=False)
             place = [args.seed, epoch, number]
-            loss = learn(model, users, liked_and_others, max(1, args.piece // in_group), args.dropout, place, seat)
+            loss = learn(model, users, films, max(1, args.piece // IN_GROUP), args.dropout, place, seat)
             optimizer.step()
+            seen += films.numel()
             state.step()
-            if done := told_to_stop(seat):
+            if stop := over_all([stoker.should_stop()], seat)[0] > 0:  # the run's `stop_when` is reached
                 break
-        if done:
+        if stop:
             break
-        trained_s = time.perf_counter() - begun
-        rate, gain = judge(model, dataset, seat)
-        speed = (state.steps - first) * samples.groups * in_group / trained_s
+        speed = seen / (time.perf_counter() - begun)
+        hits, gains, judged = over_all(evaluate(model, dataset, args.top, slice(seat.rank, None, seat.world)), seat)
+        rate, gain = hits / judged, gains / judged
         state.report(**{f"hr@{args.top}": rate, f"ndcg@{args.top}": gain, "loss": loss, "samples_per_s": speed})
-        if not seat.rank:
-            measured = f"hr@{args.top} {rate:.4f}  ndcg@{args.top} {gain:.4f}"
-            print(f"epoch {epoch + 1:3}  loss {loss:.4f}  {measured}  {speed:,.0f} samples/s", flush=True)
+        measured = f"hr@{args.top} {rate:.4f}  ndcg@{args.top} {gain:.4f}"
+        tell(seat, f"epoch {epoch + 1:3}  loss {loss:.4f}  {measured}  {speed:,.0f} samples/s")
         if rate > state["best"]:
             state["best"], state["gain"] = rate, gain
             champion.load_state_dict(model.state_dict())
-            keep(champion, dataset, films, opinions, state, seat)
-        if done := args.target is not None and rate >= args.target:
+            keep(champion, material, state, seat)
+        if args.target is not None and rate >= args.target:
             break
-    keep(champion, dataset, films, opinions, state, seat)
-    if not seat.rank:
-        print(f"best hr@{args.top} {state['best']:.4f}; the model is {args.output_dir / 'model.pt'}", flush=True)
+    keep(champion, material, state, seat)
+    tell(seat, f"best hr@{args.top} {state['best']:.4f}; the model is {args.output_dir / 'model.pt'}")
     return args.target is None or state["best"] >= args.target
 
 
-def check_settings(state: Checkpoint, opinions: list[Opinion]) -> None:
+def tell(seat: Seat, text: str) -> None:
+    if seat.rank == 0:
+        print(text, flush=True)
+
+
+def check_settings(state: Checkpoint, material: Material) -> None:
     """A checkpoint goes on with what it was begun with, or not at all."""
-    free = ("epochs", "target", "top", "cache", "output_dir", "ratings")
+    free = ("epochs", "target", "top", "cache", "output_dir")
     now = {name: str(value) for name, value in vars(args).items() if name not in free}
-    now["ratings"] = str(sorted((one.film_id, one.rating) for one in opinions))
+    now["data"], now["ratings"] = material.mark, str(material.opinions)
     for name, before in state.setdefault("settings", now).items():
         if now[name] != before:
-            changed = "has changed" if name == "ratings" else f"was {before} and is {now[name]}"
+            changed = "has changed" if name in ("data", "ratings") else f"was {before} and is {now[name]}"
             raise Problem(state.restored, None, f"--{name} {changed}; to begin anew, move the checkpoints away")
 
 
-def keep(
-    champion: NeuMF, dataset: Dataset, films: Films, opinions: list[Opinion], state: Checkpoint, seat: Seat
-) -> None:
+def keep(champion: NeuMF, material: Material, state: Checkpoint, seat: Seat) -> None:
     """The best model so far, with the names of its rows."""
     if seat.rank:
         return
-    known = [films.by_id.get(film_id) for film_id in dataset.film_ids.tolist()]
+    dataset = material.dataset
+    known = [material.films.by_id.get(film_id) for film_id in dataset.film_ids.tolist()]
     Result(
         weights={name: weight.detach().cpu() for name, weight in champion.state_dict().items()},
         user_ids=torch.from_numpy(dataset.user_ids),
         film_ids=torch.from_numpy(dataset.film_ids),
         titles=[film.title if film else "" for film in known],
         genres=[film.genres if film else "" for film in known],
-        mine=[opinion.film_id for opinion in opinions],
+        mine=[opinion.film_id for opinion in material.opinions],
         data=args.data,
+        mark=material.mark,
         liked_from=args.liked_from,
         metrics={f"hr@{args.top}": state["best"], f"ndcg@{args.top}": state.get("gain", 0.0)},
     ).save(args.output_dir / "model.pt")
