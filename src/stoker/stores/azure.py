@@ -7,7 +7,6 @@ import binascii
 import hashlib
 import hmac
 import time
-from calendar import timegm
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -83,17 +82,6 @@ def delegated_sas(location: Location, delegation: Mapping[str, str], permissions
     place = f"/blob/{location.account}/{location.container}"
     order = (permissions, fields["st"], fields["se"], place, *own.values(), *[""] * 5, API_VERSION, "c", *[""] * 7)
     return _signed({**fields, **own}, order, delegation["Value"])
-
-
-def sas_expires_at(sas: str) -> float:
-    """In unix seconds; 0 where it does not say."""
-    end = parse_qs(sas).get("se", [""])[0]
-    for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"):
-        try:
-            return float(timegm(time.strptime(end, form)))
-        except ValueError:
-            continue
-    return 0.0
 
 
 def sas_writes(sas: str) -> bool:

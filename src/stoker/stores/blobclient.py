@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import re
 import secrets
+import time
+from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import chain
 from typing import BinaryIO
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 from xml.etree import ElementTree
 
 from stoker.errors import AlreadyThere, StoreFailed
@@ -18,7 +20,7 @@ from stoker.stores.blocks import Blocks, first_block
 from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
 from stoker.stores.objectstore import ObjectStore
-from stoker.stores.refusals import refusal
+from stoker.stores.refusals import refusal, token_ended
 from stoker.stores.wire import Reply, Request, Wire
 
 API_VERSION = "2021-12-02"
@@ -122,6 +124,8 @@ class BlobBucket:
         if reply.status not in good:
             code = reply.headers.get("x-ms-error-code", "") or _within(reply.body, "Code")
             why = _within(reply.body, "AuthenticationErrorDetail") or _within(reply.body, "Message")
+            if reply.status == 403 and 0 < (end := sas_expires_at(self._sign()[0])) < time.time():
+                raise token_ended(end, self.place)
             raise refusal(reply.status, code, why, name, self.place)
 
     def _entry(self, blob: ElementTree.Element) -> Stored:
@@ -142,6 +146,17 @@ def total_bytes(reply: Reply) -> int:
     if total.isdigit():
         return int(total)
     return int(reply.headers.get("content-length", len(reply.body)))
+
+
+def sas_expires_at(sas: str) -> float:
+    """In unix seconds; 0 where it does not say."""
+    end = parse_qs(sas).get("se", [""])[0]
+    for form in ("%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"):
+        try:
+            return float(timegm(time.strptime(end, form)))
+        except ValueError:
+            continue
+    return 0.0
 
 
 def _within(body: bytes, tag: str) -> str:

@@ -38,7 +38,8 @@ class Credential:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises BadInput where the values are not those of the kind."""
+        """Raises BadInput where the values are not those of the kind. A kind may be given by its name."""
+        object.__setattr__(self, "kind", _kind(self.kind))
         names = {name.lstrip("?") for name in VALUES[self.kind]}
         needed = {name for name in VALUES[self.kind] if not name.startswith("?")}
         for name in sorted(needed):
@@ -55,12 +56,19 @@ class Credential:
     def from_text(cls, text: str) -> Credential:
         try:
             values = json.loads(text)
-            kind = CredentialKind(values.pop("kind"))
+            kind = values.pop("kind")
             if not all(isinstance(value, str) for value in values.values()):
                 raise TypeError
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInput("this is not a credential that Stoker has kept", hint="stoker store add") from None
         return cls(kind, values)
+
+
+def _kind(name: str) -> CredentialKind:
+    try:
+        return CredentialKind(name)
+    except ValueError:
+        raise BadInput(f"`{name}` is no kind of credential; there are {', '.join(CredentialKind)}") from None
 
 
 NOTHING = Credential()

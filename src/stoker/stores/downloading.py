@@ -38,7 +38,8 @@ class Pieces:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._threads.shutdown(wait=kind is None, cancel_futures=True)
+        # Whoever pressed Ctrl-C does not wait for a network.
+        self._threads.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
 
     def read(self, key: str, start: int, end: int) -> Iterator[bytes]:
         """All bytes from `start` to `end`. Raises Corrupt where there are fewer."""

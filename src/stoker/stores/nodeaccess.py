@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,7 +20,8 @@ def open_access(access: Access) -> AccessStore:
 class AccessStore:
     """Keys that no route covers, and writes where a route only reads, raise StoreDenied."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, open_route: Callable[[Route], Store] | None = None) -> None:
+        self._open = open_route or open_by_itself
         self._stores: dict[str, tuple[Route, Store]] = {}
         self.renew(access)
 
@@ -29,7 +30,7 @@ class AccessStore:
         stores: dict[str, tuple[Route, Store]] = {}
         for route in access.routes:
             known = self._stores.get(route.prefix)
-            stores[route.prefix] = known if known and known[0] == route else (route, _open(route))
+            stores[route.prefix] = known if known and known[0] == route else (route, self._open(route))
         self.access = access
         self._stores = stores
         self.url = max(access.routes, key=lambda route: route.writes).url if access.routes else ""
@@ -79,7 +80,8 @@ class AccessStore:
         return self._stores[route.prefix][1], key[len(route.prefix) :]
 
 
-def _open(route: Route) -> Store:
+def open_by_itself(route: Route) -> Store:
+    """With nothing but the standard library."""
     location = locate(route.url)
     if location.kind is StoreKind.FOLDER:
         return FolderStore(Path(location.prefix), durable=True)  # what a node commits is what a run goes on from

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -16,6 +17,7 @@ from obstore.store import AzureStore, S3Store
 from stoker.errors import AlreadyThere, BadInput, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.azure import AzureRights, account_sas, rights
+from stoker.stores.blobclient import sas_expires_at
 from stoker.stores.blocks import BLOCK_BYTES, first_block
 from stoker.stores.bucket import Piece
 from stoker.stores.containers import Account, ContainerPerRun
@@ -23,7 +25,7 @@ from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import Location, StoreKind
 from stoker.stores.login import Login
 from stoker.stores.objectstore import ObjectStore
-from stoker.stores.refusals import refusal, unreachable
+from stoker.stores.refusals import refusal, token_ended, unreachable
 from stoker.stores.s3client import DEFAULT_REGION
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ _CODE = re.compile(r"<Code>(.*?)</Code>")
 _WHY = re.compile(
     r"<AuthenticationErrorDetail>(.*?)</AuthenticationErrorDetail>|<Message>(.*?)(?:</Message>|\n)", re.DOTALL
 )
+_PAST_THE_END = ("StartTooLarge", "status code: 416", "ParseContentRange")  # the last: of an empty object
 _BULK = re.compile(r"Bulk delete request failed.*\(code: (\w+)\)", re.DOTALL)
 
 
@@ -51,7 +54,7 @@ def open_objects(location: Location, credential: Credential) -> Store:
     login = Login(held.login) if held.login else None
 
     def open_container(one: Location) -> ObstoreBucket:
-        return ObstoreBucket(one.url, _open_azure(one, held, login))
+        return ObstoreBucket(one.url, _open_azure(one, held, login), sas_expires_at(held.sas))
 
     if not held.splits:
         return ObjectStore(location.url, open_container(place))
@@ -68,9 +71,10 @@ def open_account(location: Location, held: AzureRights, login: Login | None) -> 
 
 
 class ObstoreBucket:
-    def __init__(self, place: str, store: AzureStore | S3Store) -> None:
+    def __init__(self, place: str, store: AzureStore | S3Store, expires_at: float = 0.0) -> None:
         self.place = place
         self._store = store
+        self._expires_at = expires_at
 
     def read(self, name: str, start: int, size: int | None) -> Piece:
         options: Any = {}
@@ -82,7 +86,7 @@ class ObstoreBucket:
             found = obstore.get(self._store, name, options=options)
             return Piece(bytes(found.bytes()), found.meta["size"])
         except (BaseError, OSError) as error:
-            if "StartTooLarge" in str(error) or "status code: 416" in str(error):
+            if any(words in str(error) for words in _PAST_THE_END):
                 return Piece(b"", self.size(name))
             self._fail(error, name)
 
@@ -156,6 +160,8 @@ class ObstoreBucket:
     def _fail(self, error: Exception, name: str) -> NoReturn:
         text = str(error)
         status, code, why = _STATUS.search(text), _CODE.search(text), _WHY.search(text)
+        if status and status[1] == "403" and 0 < self._expires_at < time.time():
+            raise token_ended(self._expires_at, self.place) from error
         if status:
             said = (why[1] or why[2] or "") if why else ""
             raise refusal(int(status[1]), code[1] if code else "", said, name, self.place) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from stoker.errors import AlreadyThere, Missing, NoContainer, StoreDenied, StoreFailed, StoreUnavailable
 
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -46,6 +48,14 @@ def refusal(status: int, code: str, message: str, name: str, place: str) -> Stor
     if status in TRANSIENT:
         return StoreUnavailable(f"`{place}` fails with status {status}: {said}", hint="try again in a minute")
     return StoreFailed(f"`{place}` refuses `{name}` with status {status}: {said}")
+
+
+def token_ended(at: float, place: str) -> StoreDenied:
+    """Known without asking: not every service says why it refuses a token."""
+    ended = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at))
+    return StoreDenied(
+        f"the token for `{place}` has expired: it ended at {ended}", hint="give the store a new one: stoker store add"
+    )
 
 
 def unreachable(place: str, error: BaseException | str) -> StoreUnavailable:

@@ -14,9 +14,9 @@ from stoker.stores.azure import (
     container_sas,
     delegated_sas,
     rights,
-    sas_expires_at,
     sas_writes,
 )
+from stoker.stores.blobclient import sas_expires_at
 from stoker.stores.containers import Account, container_of
 from stoker.stores.credential import Credential
 from stoker.stores.location import Location

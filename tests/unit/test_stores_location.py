@@ -1,0 +1,67 @@
+"""URLs of stores say where they are, and never hold a secret."""
+
+import pytest
+
+from stoker.errors import BadInput
+from stoker.stores.location import Location, StoreKind, locate, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("file:///data/a%20b", Location(StoreKind.FOLDER, prefix="/data/a b")),
+        ("/data", Location(StoreKind.FOLDER, prefix="/data")),
+        (
+            "az://account/box/some/where",
+            Location(StoreKind.AZURE, "https://account.blob.core.windows.net", "account", "box", "some/where/"),
+        ),
+        (
+            "https://account.blob.core.windows.net/box",
+            Location(StoreKind.AZURE, "https://account.blob.core.windows.net", "account", "box"),
+        ),
+        (
+            "https://account.blob.core.chinacloudapi.cn/box/",
+            Location(StoreKind.AZURE, "https://account.blob.core.chinacloudapi.cn", "account", "box"),
+        ),
+        (
+            "http://127.0.0.1:10000/devstoreaccount1/box/%C3%BC%20x",
+            Location(StoreKind.AZURE, "http://127.0.0.1:10000/devstoreaccount1", "devstoreaccount1", "box", "ü x/"),
+        ),
+        ("s3://bucket/deep/er", Location(StoreKind.S3, container="bucket", prefix="deep/er/")),
+        (
+            "s3://bucket?endpoint=http://127.0.0.1:9000&region=eu-west-1",
+            Location(StoreKind.S3, "http://127.0.0.1:9000", container="bucket", region="eu-west-1"),
+        ),
+    ],
+)
+def test_a_url_is_read_and_written_the_same(url: str, expected: Location) -> None:
+    assert locate(url) == expected
+    assert locate(expected.url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("gs://bucket", "begin with `gs://`"),
+        ("az://ACCOUNT!/box", "no name of a storage account"),
+        ("az://account/B", "no name of a container"),
+        ("az://account", "no name of a container"),
+        ("az://account/a--b", "no name of a container"),
+        ("https://account.blob.core.windows.net/box?sv=1&sig=abc", "holds a token"),
+        ("s3://bucket?key=1", "`key` is no setting"),
+        ("s3://b", "no name of a bucket"),
+        ("s3://bucket?endpoint=ftp://x", "no http address"),
+        ("az://account/box/../up", "not a path inside"),
+        ("relative/path", "begins with `/`"),
+    ],
+)
+def test_a_url_that_is_no_stores_is_refused_in_words(url: str, words: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        locate(url)
+    assert words in str(refused.value)
+    assert "sig=abc" not in str(refused.value)
+
+
+def test_a_message_shows_no_secret() -> None:
+    assert without_secrets("https://me:secret@host/box?sv=1&sig=abc") == "https://host/box"
+    assert without_secrets("s3://b?endpoint=http://h&region=r&x=secret") == "s3://b?endpoint=http://h&region=r"
