@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 from stoker.errors import StokerError, StoreFailed
 from stoker.model import wire
 from stoker.model.home import Home
 from stoker.model.run import Run
 from stoker.server.database import Database
+from stoker.server.datasettable import DatasetRecord, DatasetTable
 from stoker.server.keychain import Keychain
 from stoker.server.stores import Stores
 from stoker.server.storetable import StoreTable
 from stoker.stores import Store
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _BESIDE = ("", "-wal", "-shm")  # the files of one database
 
@@ -31,8 +36,10 @@ def rebuild(home: Home, keychain: Keychain) -> tuple[Database, str]:
     database = Database.open(fresh)
     table = StoreTable(database.engine, home.stores)
     table.restore()
-    runs = _recorded(Stores(home, table, keychain))
-    database.restore(runs)
+    stores = Stores(home, table, keychain)
+    runs = {run.name: run for run in _recorded(stores, _runs_in)}
+    database.restore(runs.values())
+    DatasetTable(database.engine).restore(_recorded(stores, _datasets_in))
     database.close()
     aside = home.database.with_name(f"{home.database.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S}")
     home.database.rename(aside)
@@ -42,31 +49,38 @@ def rebuild(home: Home, keychain: Keychain) -> tuple[Database, str]:
     return Database.open(home.database), told
 
 
-def _recorded(stores: Stores) -> list[Run]:
-    runs: dict[str, Run] = {}
+def _recorded(stores: Stores, read: Callable[[Store], list[T]]) -> list[T]:
+    found: list[T] = []
     for known in stores.all:
         try:
-            for run in _runs_in(stores.open(known.name)):
-                runs[run.name] = run
+            found += read(stores.open(known.name))
         except StokerError as error:
             raise StoreFailed(
                 f"the database is damaged, and the store `{known.name}` that it would be made again from cannot be "
                 f"read: {error.message}",
                 hint="make the store reachable, then try again; nothing was changed",
             ) from error
-    return list(runs.values())
+    return found
 
 
 def _runs_in(store: Store) -> list[Run]:
+    keys = [stored.key for stored in store.list("runs")]
+    return _loaded(Run, store, [key for key in keys if key.endswith("/run.json") and key.count("/") == 2])
+
+
+def _datasets_in(store: Store) -> list[DatasetRecord]:
+    keys = [stored.key for stored in store.list("datasets")]
+    return _loaded(DatasetRecord, store, [key for key in keys if key.endswith("/versions.json")])
+
+
+def _loaded(of: type[T], store: Store, keys: list[str]) -> list[T]:
     found = []
-    for stored in store.list("runs"):
-        if not stored.key.endswith("/run.json") or stored.key.count("/") != 2:
-            continue
-        data = store.get(stored.key)
+    for key in keys:
+        data = store.get(key)
         try:
-            found.append(wire.load(Run, data))
+            found.append(wire.load(of, data))
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("%s cannot be read: %s", stored.key, error)
+            log.warning("%s cannot be read: %s", key, error)
     return found
 
 
