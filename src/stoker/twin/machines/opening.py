@@ -16,7 +16,12 @@ from stoker.twin.machines.power import Enclosure
 from stoker.twin.machines.yard import Yard
 
 TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "mount": "mount"}
-_TRIAL = "mkdir upper work lower root && mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay root"
+_TRIAL = """set -e
+mkdir upper work lower root
+mount -t overlay -o volatile,lowerdir=lower,upperdir=upper,workdir=work overlay root
+ip link add wire0 type veth peer name wire1
+ip link add switch0 type bridge
+"""
 
 
 def open_machines(
