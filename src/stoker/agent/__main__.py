@@ -17,7 +17,8 @@ from stoker.model import layout
 from stoker.stores import Store
 from stoker.stores.folder import FolderStore
 
-USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--lock-fd N]
+USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--events URL]
+           [--lock-fd N]
        tenant --config PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY
@@ -58,7 +59,8 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
     _speak_to(folder.agent_log)
     store = _store(options, variables, folder)
     environments = Path(options["--environments"]).absolute()
-    machine = Machine(folder, environments, options.get("--uv", ""), _library(), _without_access(variables))
+    given = _without_access(variables)
+    machine = Machine(folder, environments, options.get("--uv", ""), _library(), given, options.get("--events", ""))
     carry_out(store, options["--orders"], machine)
     return 0
 

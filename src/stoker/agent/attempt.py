@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from stoker.agent.launch import Place, commands
 from stoker.agent.machine import Machine
 from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import remove_tree
+from stoker.agent.noticeboard import NoticeBoard
 from stoker.agent.noticing import Noticing
 from stoker.agent.pace import Trouble, persist
 from stoker.agent.ranks import Ranks
@@ -28,10 +30,10 @@ from stoker.agent.reporting import Reporter
 from stoker.agent.restoring import put_back
 from stoker.agent.shipping import Shipping
 from stoker.agent.stopping import Stopped, Stopping, WishWatch
-from stoker.errors import StokerError
+from stoker.errors import Missing, StokerError
 from stoker.model import layout
 from stoker.model.job import Environment
-from stoker.model.orders import Orders
+from stoker.model.orders import Notice, Orders
 from stoker.model.report import Outcome, Phase
 from stoker.model.snapshot import Snapshot
 from stoker.model.wire import load
@@ -40,15 +42,29 @@ from stoker.stores.unpack import unpack
 
 if TYPE_CHECKING:
     from stoker.agent.data.staging import Staging
+    from stoker.agent.scheduledevents import ScheduledEvents
+
+_ORDERS_EVERY_S = 0.5
 
 
 def carry_out(store: Store, orders_key: str, machine: Machine) -> None:
     """Returns when the final report is in the store, or at once where this attempt has been begun before."""
-    orders = load(Orders, persist(lambda: store.get(orders_key)))
+    orders = load(Orders, _await_orders(store, orders_key, patient=bool(machine.events)))
     attempt = Attempt(store, orders, machine)
     if persist(attempt.reporter.claim):
         errand = {"store": store.url, "orders": orders_key, "secrets": orders.job.secrets, "agent": os.getpid()}
         attempt.finish(attempt.ending(errand))
+
+
+def _await_orders(store: Store, key: str, *, patient: bool) -> bytes:
+    """A node of a cloud may be asked for ahead of an eviction: it is there before its orders are, and has a lease."""
+    while True:
+        try:
+            return persist(lambda: store.get(key))
+        except Missing:
+            if not patient:
+                raise
+            time.sleep(_ORDERS_EVERY_S)
 
 
 class Attempt:
@@ -65,7 +81,9 @@ class Attempt:
         self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress, self.reporter.tell)
         self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
         self.noticing = Noticing(self.folder, self.keeper, self.reporter.tell)
-        self.wishes = WishWatch(store, orders, self.stopping, self.noticing.see)
+        self.notices = NoticeBoard(self.noticing.see)
+        self.wishes = WishWatch(store, orders, self.stopping, partial(self.notices.post, "server"))
+        self.events = self._listen() if machine.events else None
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.out_of_memory = False
@@ -77,6 +95,8 @@ class Attempt:
             self.folder.make(errand)
             self.stopping.heed_signals()
             self.wishes.start()
+            if self.events:
+                self.events.start()
             self.unpack()
             self.stage()
             place = self.prepare()
@@ -187,6 +207,8 @@ class Attempt:
     def finish(self, ending: Ending) -> None:
         """Everything into the store, then the final report: whoever reads it finds all that it speaks of."""
         self.wishes.finish()
+        if self.events:
+            self.events.finish()
         for step in (
             self.ranks.sweep,
             self.keeper.finish,
@@ -218,6 +240,17 @@ class Attempt:
     def _figures(self) -> dict[str, Any]:
         """What a report says of what goes on all the time."""
         return {**self.shipping.figures(), **({"data": self.data.figures()} if self.data else {})}
+
+    def _listen(self) -> ScheduledEvents:
+        from stoker.agent.scheduledevents import ScheduledEvents  # here, because only a cloud's node needs HTTP for it
+
+        return ScheduledEvents(self.machine.events, self._warned, self.reporter.tell)
+
+    def _warned(self, notice: Notice | None) -> None:
+        """The machine itself was told: the server hears of it with the next report, and asks for another node."""
+        if notice != self.notices.posted("machine"):
+            self.notices.post("machine", notice)
+            self.reporter.say(notice=notice)
 
     def _fenced_off(self) -> None:
         self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may commit nothing more")

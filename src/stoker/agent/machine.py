@@ -17,6 +17,7 @@ class Machine:
     uv: str  # empty: look for it
     library: Path  # what scripts import stoker from
     variables: Mapping[str, str] = field(repr=False)  # the agent's own, with the secrets of the run
+    events: str = ""  # the URL where the machine hears that it will be taken away; empty: nobody says so
 
     def agent_command(self, verb: str) -> list[str]:
         """How another process does something with the agent's code."""

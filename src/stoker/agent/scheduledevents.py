@@ -62,9 +62,9 @@ class ScheduledEvents:
             if event["EventType"] == "Freeze" and event["EventId"] not in self._frozen:
                 self._frozen.add(event["EventId"])
                 self._say("freeze", f"the machine will stand still for {event.get('DurationInSeconds', 'some')} s")
-        ending = [event for event in events if event["EventType"] in ENDING]
+        ending = {event["EventId"]: event for event in events if event["EventType"] in ENDING}
         self._known = {
-            event["EventId"]: self._known.get(event["EventId"]) or Notice(now, deadline(event, now)) for event in ending
+            id: self._known.get(id) or Notice(now, deadline(event, now), drill=False) for id, event in ending.items()
         }
         self._tell(min(self._known.values(), key=lambda one: one.deadline, default=None))
 

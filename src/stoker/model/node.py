@@ -20,6 +20,8 @@ class Features:
     containers: bool = False
     shares_files: bool = False  # a path on the submitting computer means the same on the node
     look_every_s: float = 5.0  # how often looking is worth its cost
+    look_idle_s: float = 60.0  # the same, while nothing of ours is known to be there
+    market: bool = False  # its offers differ in size, place and price
     patience_s: float = 120.0  # a node that is up but silent for longer is taken for lost
     lease_s: float = 0.0  # a node that hears nothing for so long removes itself; 0: it costs nothing, and stays
 

@@ -38,7 +38,9 @@ class LocalProvider:
         self._standby: socket.socket | None = None
 
     def offers(self, need: Need) -> list[Offer]:
-        if need.nodes > 1:
+        if need.nodes > 1 or need.size or need.region or need.gpus > _gpus():
+            return []
+        if need.cpus > (os.cpu_count() or 1) or need.memory_gb > _memory_gb():
             return []
         return [Offer("local", f"{os.cpu_count()} cores", "this computer", Decimal(0), self._slots)]
 
@@ -145,6 +147,15 @@ class LocalProvider:
             unshipped = (folder / "access").exists()
         if unshipped:
             raise ProviderFailed(f"what {key} printed last waits for its store, which cannot be reached")
+
+
+def _memory_gb() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+
+
+def _gpus() -> int:
+    """Those that the driver shows as devices."""
+    return len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def _last_words(log: Path) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stoker.engine.market import needs
 from stoker.errors import JobInvalid, Problem
 from stoker.model.fields import nearest
 from stoker.model.job import Job
-from stoker.model.node import Need, Offer
+from stoker.model.node import Offer
 from stoker.providers import Provider
 from stoker.server.inputs import is_web
 
@@ -21,10 +22,19 @@ def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
     problems = [*_node_problems(job, provider), *_data_problems(job, provider)]
     if problems:
         raise JobInvalid(problems)
-    offers = provider.offers(Need(nodes=job.nodes, spot=job.spot is not None))
-    if not offers:
-        raise JobInvalid([Problem("on", f"`{job.on}`", "a provider that has what the job needs")])
-    return min(offers, key=lambda offer: offer.usd_per_hour)
+    for need in needs(job):
+        if offers := provider.offers(need):
+            return min(offers, key=lambda offer: offer.usd_per_hour)
+    raise JobInvalid([Problem("on", f"`{job.on}`", f"a provider that has {_spelled(job)}")])
+
+
+def _spelled(job: Job) -> str:
+    """What the job needs of a machine, in words."""
+    given = {"cpus": job.cpus, "GB of memory": job.memory, "gpus": job.gpus, "gpu": job.gpu}
+    named = [f"{value} {name}" for name, value in given.items() if value]
+    named += [f"the size {job.size}"] if job.size else []
+    named += [f"the region {job.region}"] if job.region else []
+    return ", ".join(named) or "what the job needs"
 
 
 def no_effect(job: Job, provider: Provider) -> list[str]:

@@ -12,7 +12,7 @@ from stoker.engine.actions import Action
 from stoker.engine.placement import why_waiting
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import claimed, sweep
+from stoker.engine.sweeping import claimed, spare_key, sweep
 from stoker.errors import StokerError, StoreFailed
 from stoker.model.node import Need, NodeSight, NodeState
 from stoker.model.report import Phase, Report
@@ -20,7 +20,8 @@ from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
 from stoker.server.ledger import Ledger
-from stoker.server.outside import call
+from stoker.server.lookout import Lookout, Sights
+from stoker.server.offers import Offers
 from stoker.server.performer import Performer
 from stoker.server.reports import Reports
 from stoker.server.stores import Stores
@@ -32,8 +33,6 @@ IDLE_S = 5.0  # between rounds when no run needs a node
 TROUBLE_S = 1.0  # after a round that failed
 SILENT_S = 10.0  # an agent that has said nothing for this long, and for as many beats as this, has a reason
 _BEATS = 5
-
-Sights = Mapping[str, list[NodeSight]]  # by provider
 
 
 class Reconciler:
@@ -47,6 +46,9 @@ class Reconciler:
         self._clock = clock
         self._woken = asyncio.Event()
         self._reports = Reports(stores, clock, self.wake)
+        self._lookout = Lookout(providers, clock, self.wake)
+        self._offers = Offers(providers, clock, self.wake)
+        self._occupied: set[str] = set()  # providers that had a node when they were last looked at
         self._unclaimed: dict[str, float] = {}  # by node key: since when
 
     def wake(self) -> None:
@@ -56,6 +58,8 @@ class Reconciler:
     def live(self, run: Run) -> Run:
         """The run with what is true only now: what its agent last reported, or what it waits for. The database learns
         of metrics when the run has ended."""
+        if run.state is RunState.QUEUED and (trouble := self._offers.trouble.get(run.job.on)):
+            return replace(run, reason=trouble)
         if run.state is RunState.QUEUED and not run.reason:
             slots = {name: _slots(provider) for name, provider in self._providers.items()}
             return replace(run, reason=why_waiting(run, self._ledger.open, slots))
@@ -102,15 +106,16 @@ class Reconciler:
 
     async def round(self) -> float:
         """One look, decide, save, act. Returns how long to wait for the next."""
-        sights = {name: await call(provider.look) for name, provider in self._providers.items()}
+        sights = await self._lookout.look(self._busy())
         gone = {sight.key for some in sights.values() for sight in some if sight.state is NodeState.GONE}
         await self._reports.look(self._ledger.open, gone)
         slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
-            runs = {run.id: run for run in self._ledger.open}
-            touched = [run for run in runs.values() if not untouched(run)]
-            seen = {run.id: self._sighting(run, sights.get(run.job.on, [])) for run in touched}
-            decisions = decide(runs.values(), seen, slots, self._clock.now())
+            market, unknown = self._offers.market(self._ledger.open)
+            runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
+            touched = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
+            seen = {run.id: self._sighting(run, sights[run.job.on]) for run in touched}
+            decisions = decide(runs.values(), seen, slots, self._clock.now(), market)
             saved = await self._ledger.save([one for one in decisions if one.run != runs[one.run.id]])
         for run in saved:
             if run.state.ended:
@@ -118,34 +123,36 @@ class Reconciler:
         actions = [action for one in decisions for action in one.actions]
         for action in [*actions, *self._sweep(sights)]:
             await self._performer.perform(action)
-        return min((self._providers[name].features.look_every_s for name in self._busy(sights)), default=IDLE_S)
+        self._occupied = {name for name in self._occupied if name not in sights} | {n for n, s in sights.items() if s}
+        return min((self._providers[name].features.look_every_s for name in self._busy()), default=IDLE_S)
 
-    def _busy(self, sights: Sights) -> set[str]:
+    def _busy(self) -> set[str]:
         """Providers that have a node, or whose runs are about to have one or just had."""
-        return {name for name, some in sights.items() if some} | {
-            run.job.on for run in self._ledger.open if not untouched(run)
-        }
+        return self._occupied | {run.job.on for run in self._ledger.open if not untouched(run)}
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt
         if attempt is None:
             return Sighting()
-        mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-")}
+        spare = spare_key(run)
+        mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-") and sight.key != spare}
         waiting = attempt.key not in claimed([run])
         current = None if waiting else mine.pop(attempt.key, None)
         if current and current.state is NodeState.GONE and not self._reports.heard_last(attempt.key):
             current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
         said = self._reports.of(attempt.key)
-        told = self._performer.told.get(attempt.key)
+        told, trouble = self._performer.told.get(attempt.key), self._performer.trouble.get(attempt.key)
         steady = self._clock.steady()
         return Sighting(
             node=current,
             report=said.report,
             leftovers=tuple(mine),
+            still=tuple(key for key, sight in mine.items() if sight.still),
             silent_s=steady - said.since if said.since else 0.0,
             patience_s=self._providers[run.job.on].features.patience_s,
             wished_s=steady - told if told else 0.0,
-            trouble=self._performer.trouble.get(attempt.key, ""),
+            trouble=trouble.message if trouble else "",
+            trouble_code=trouble.code if trouble else "",
         )
 
     def _sweep(self, sights: Sights) -> list[Action]:
@@ -165,5 +172,7 @@ def _staging(report: Report) -> str:
 
 
 def _slots(provider: Provider) -> int | None:
+    if provider.features.market:
+        return None
     offers = provider.offers(Need())
     return offers[0].slots if offers else 0

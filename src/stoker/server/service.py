@@ -13,6 +13,7 @@ from stoker.server.database import Database
 from stoker.server.datasets import Datasets
 from stoker.server.datasettable import DatasetTable
 from stoker.server.keychain import open_keychain
+from stoker.server.leases import Leases
 from stoker.server.ledger import Ledger
 from stoker.server.performer import Performer
 from stoker.server.reconciler import Reconciler
@@ -50,7 +51,8 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
     providers = load(Setup(settings.home, settings.slots))
     ledger = Ledger(database, Recorder(stores))
     vault = Vault(settings.home.secrets)
-    performer = Performer(providers, stores, accesses, ledger, vault, clock)
+    leases = Leases(providers, stores, clock)
+    performer = Performer(providers, stores, accesses, leases, ledger, vault, clock)
     reconciler = Reconciler(ledger, stores, providers, performer, clock)
     return Service(
         settings=settings,

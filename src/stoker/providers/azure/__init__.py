@@ -32,7 +32,14 @@ _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 class AzureProvider:
     features: ClassVar[Features] = Features(
-        most_nodes=1, notice_s=30.0, spot=True, scale_to_zero=True, look_every_s=1.0, patience_s=15.0, lease_s=600.0
+        most_nodes=1,
+        notice_s=30.0,
+        spot=True,
+        scale_to_zero=True,
+        market=True,
+        look_every_s=1.0,
+        patience_s=15.0,
+        lease_s=600.0,
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -54,6 +61,8 @@ class AzureProvider:
             raise ProviderFailed(f"{request.key} was asked for without a size")
         account, offer = self._account, request.offer
         group = naming.group_name(account.workspace, request.key)
+        if self._cloud.deployed(group) is not None:
+            return  # what a machine was told at its start cannot be told again
         group_id = naming.group_id(account.subscription, group)
         tags = naming.tags(account.workspace, request.key, None)
         machine = Machine(offer.size, offer.place, offer.spot, request.max_price)
