@@ -91,10 +91,10 @@ class _Reader:
         self.expect(")")
         apply = _FUNCTIONS[word.lower()]
         test: Test = lambda item: apply(str(first(item) or ""), str(second(item) or ""))  # noqa: E731
-        for truth in ("true", "false"):  # `startswith(…) eq true`
-            if self.comes("eq") and self.comes(truth):
-                return test if truth == "true" else lambda item: not test(item)
-        return test
+        if not self.comes("eq") or self.comes("true"):  # `startswith(…) eq true`
+            return test
+        self.expect("false")
+        return lambda item: not test(item)
 
     def comparison(self, word: str) -> Test:
         operator = self.next().lower()
