@@ -162,7 +162,6 @@ def assert_nothing_is_left(world: World, namespaces: set[str]) -> None:
     assert processes_about(str(world.folder)) == []
     assert str(world.folder) not in Path("/proc/self/mountinfo").read_text()
     assert not namespaces & namespaces_in_use()
-    assert "veth" not in subprocess.run(["ip", "-o", "-d", "link"], capture_output=True, text=True).stdout
 
 
 def of_machine(world: World, name: str = "vm") -> set[str]:
@@ -366,6 +365,15 @@ def test_machines_of_a_network_reach_each_other_by_address_and_others_do_not(wal
     ]  # fmt: skip
 
 
+def test_users_are_made_with_their_keys(walled: World) -> None:
+    users = "users: [{name: ada, sudo: true, ssh_authorized_keys: [ssh-ed25519 AAAA ada]}]"
+    walled.create(data=f"#cloud-config\n{users}\nssh_authorized_keys: [ssh-ed25519 BBBB all]\n")
+    assert walled.run("cloud-init status --wait") == "status: done\n"
+    assert walled.run("cat /home/ada/.ssh/authorized_keys") == "ssh-ed25519 AAAA ada\nssh-ed25519 BBBB all\n"
+    assert walled.run("stat -c '%U %a' /home/ada/.ssh /home/ada/.ssh/authorized_keys") == "ada 700\nada 600\n"
+    walled.run("su ada -c 'test $(whoami) = ada'")
+
+
 def test_the_hosts_homes_and_work_folders_are_not_in_a_machine(walled: World, tmp_path: Path) -> None:
     walled.create()
     assert walled.run("ls -A /home /tmp /mnt /srv | grep -v : | tr -d '\\n'") == ""
@@ -446,6 +454,17 @@ def test_a_twin_killed_while_it_makes_a_machine_leaves_a_whole_one_or_nothing_th
         world.machines.destroy(name)
     until(lambda: not processes_about(str(world.folder)))
     assert_nothing_is_left(world, set())
+
+
+def test_a_twin_that_ends_lets_go_of_its_machines_and_the_next_in_the_same_process_has_them(world: World) -> None:
+    world.create(data=SERVICE)
+    namespaces = of_machine(world)
+    world.machines.close()
+    assert not {str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()} & namespaces
+    world.machines = world.open()
+    world.run("cloud-init status --wait")
+    world.machines.destroy("vm")
+    assert_nothing_is_left(world, namespaces)
 
 
 def test_two_twins_cannot_have_the_same_machines(world: World) -> None:

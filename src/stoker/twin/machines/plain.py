@@ -65,6 +65,9 @@ class Plain:
         end(_mark(folder), power.init.pid if power.init.alive else None)
         power.wait()
 
+    def let_go(self, power: Power, folder: MachineFolder) -> None:
+        """There is nothing to let go of."""
+
     def _order(self, folder: MachineFolder, spec: MachineSpec, metadata: socket.socket) -> dict[str, Any]:
         own = [str(folder.root / "usr/local/sbin"), str(folder.root / "usr/bin")]
         environment = {

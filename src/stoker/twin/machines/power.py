@@ -84,6 +84,9 @@ class Enclosure(Protocol):
 
     def power_off(self, power: Power, folder: MachineFolder) -> None: ...
 
+    def let_go(self, power: Power, folder: MachineFolder) -> None:
+        """This process holds nothing of the machine any more; it goes on or is gone."""
+
 
 def boot(folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Power:
     """Starts the machine up to where it waits for the word. `metadata` is still to be filled in."""

@@ -104,6 +104,9 @@ class Walled:
                     os.kill(process.pid, signal.SIGKILL)
                 process.wait()
         power.wait()
+        self.let_go(power, folder)
+
+    def let_go(self, power: Power, folder: MachineFolder) -> None:
         os.close(power.network)
         self._leave(folder.name)
 

@@ -135,6 +135,9 @@ class Yard:
                 for listener in machine.listeners:
                     listener.close()
                 machine.listeners.clear()
+                power, machine.power = machine.power, None
+                if power is not None:
+                    self._enclosure.let_go(power, machine.folder)
         os.close(self._key)
 
     def _find(self, folder: MachineFolder) -> None:
