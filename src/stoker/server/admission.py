@@ -61,7 +61,7 @@ def _data_problems(job: Job, provider: Provider) -> list[Problem]:
     for name, given in job.data.items():
         if given.dataset:
             continue  # which version that is, and whether it is there, is found out when it is pinned
-        if given.path and "://" in given.path:
+        if given.path and "://" in given.path and not given.path.startswith("file://"):
             if not is_web(given.path):
                 expected = "http:// or https://; what is in a store is registered with `stoker data add`"
                 problems.append(Problem(f"data.{name}", f"`{given.path}`", expected))
