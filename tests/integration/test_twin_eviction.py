@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +20,7 @@ import pytest
 
 from stoker.twin import tls
 from stoker.twin.machines.opening import open_machines
-from stoker.twin.twin import Twin
+from stoker.twin.twin import Address, Twin
 
 KINDS = ["walled", "plain"]
 COMPUTE = "2024-07-01"
@@ -58,18 +61,18 @@ CUSTOM_DATA = "#cloud-config\n" + json.dumps(
 class Azure:
     """The few requests that this story needs, made as any client of Azure makes them."""
 
-    def __init__(self, twin: Twin) -> None:
-        self._twin = twin
-        self._context = ssl.create_default_context(cafile=twin.address.authority)
-        self._group = f"/subscriptions/{twin.address.subscription}/resourceGroups/g"
-        secret = {"client_id": twin.address.client_id, "client_secret": twin.address.client_secret}
-        form = {"grant_type": "client_credentials", "scope": f"{twin.address.url}/.default", **secret}
-        url = f"{twin.address.url}/{twin.address.tenant}/oauth2/v2.0/token"
+    def __init__(self, address: Address) -> None:
+        self._url = address.url
+        self._context = ssl.create_default_context(cafile=address.authority)
+        self._group = f"/subscriptions/{address.subscription}/resourceGroups/g"
+        secret = {"client_id": address.client_id, "client_secret": address.client_secret}
+        form = {"grant_type": "client_credentials", "scope": f"{address.url}/.default", **secret}
+        url = f"{address.url}/{address.tenant}/oauth2/v2.0/token"
         with urlopen(Request(url, urlencode(form).encode()), context=self._context) as answer:
             self._token = json.load(answer)["access_token"]
 
     def ask(self, method: str, path: str, version: str, body: Any = None) -> Any:
-        url = path if path.startswith("https:") else f"{self._twin.address.url}{path}?api-version={version}"
+        url = path if path.startswith("https:") else f"{self._url}{path}?api-version={version}"
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         with urlopen(Request(url, data, headers, method=method), context=self._context, timeout=30) as answer:
@@ -109,7 +112,7 @@ class Azure:
         return answer["value"][0]["message"].split("[stdout]\n")[1].split("\n[stderr]")[0]
 
     def _run(self, order: dict[str, Any]) -> Any:
-        url = f"{self._twin.address.url}{self.vm}/runCommand?api-version={COMPUTE}"
+        url = f"{self._url}{self.vm}/runCommand?api-version={COMPUTE}"
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         request = Request(url, json.dumps(order).encode(), headers, method="POST")
         with urlopen(request, context=self._context, timeout=30) as answer:
@@ -184,7 +187,7 @@ def twin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Twin]:
 
 
 def test_an_evicted_machine_is_told_then_taken_then_boots_again_with_its_disk(twin: Twin) -> None:
-    azure = Azure(twin)
+    azure = Azure(twin.address)
     azure.make_vm()
     until(lambda: azure.run("cat /var/lib/witness/boots 2>/dev/null") == "boot\n")
     azure.ask("POST", f"{azure.vm}/simulateEviction", COMPUTE)
@@ -201,7 +204,7 @@ def test_an_evicted_machine_is_told_then_taken_then_boots_again_with_its_disk(tw
 
 
 def test_a_machine_reaches_the_twin_over_tls_in_its_own_name_and_may_not_do_what_it_was_not_given(twin: Twin) -> None:
-    azure = Azure(twin)
+    azure = Azure(twin.address)
     azure.make_vm()
     script = f"""#!/usr/bin/env python3
 import json, urllib.error, urllib.request
@@ -216,3 +219,59 @@ except urllib.error.HTTPError as error:
 """
     (machine,) = twin.machines.names()
     assert twin.machines.run_command(machine, script, 30) == (0, "403 AuthorizationFailed\n", "")
+
+
+class Program:
+    """`python -m stoker.twin` in a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Address:
+        environment = {**os.environ, "STOKER_HOME": str(self.home)}
+        with (self.home / "log").open("ab") as log:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "stoker.twin"], env=environment, stdout=log, stderr=log
+            )
+        return Address(**until(self._told))
+
+    def _told(self) -> dict[str, Any] | None:
+        assert self._child and self._child.poll() is None, (self.home / "log").read_text()
+        try:
+            told: dict[str, Any] = json.loads((self.home / "twin" / "twin.json").read_bytes())
+        except FileNotFoundError:
+            return None
+        return told if told.pop("pid") == self._child.pid else None
+
+    def kill(self) -> None:
+        if self._child:
+            self._child.kill()
+            self._child.wait()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    made = Program(tmp_path)
+    yield made
+    made.kill()
+    left = open_machines(tmp_path / "twin" / "machines", lambda _name, _resource: {})
+    for name in left.names():
+        left.destroy(name)
+    left.close()
+
+
+def test_a_machine_goes_on_while_its_cloud_is_killed_and_comes_back(program: Program) -> None:
+    azure = Azure(program.start())
+    azure.make_vm()
+    booted = "stat -c %y /run/twin/init.sock"
+    before = until(lambda: azure.run(f"test -f /var/lib/witness/boots && {booted}"))
+    program.kill()
+    azure = Azure(program.start())
+    assert azure.power() == "PowerState/running"
+    assert azure.run(booted) == before
+    url = "http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+    assert azure.run(f"curl -s -H Metadata:true '{url}'") == "spot"
+    azure.delete_group()
+    until(azure.group_is_gone)
+    assert [path.name for path in (program.home / "twin" / "machines").iterdir() if path.is_dir()] == []
