@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.metrics import Metrics
-from stoker.errors import NotFound
+from stoker.errors import NotFound, StoreUnavailable
 from stoker.model.fields import nearest
 from stoker.model.report import MetricSummary
 from stoker.model.snapshot import Entry
@@ -48,8 +49,10 @@ def command(name: str, metric: str | None, as_json: bool) -> None:
     """
     client = Client.connect()
     run, metric = _meant(client, name, metric)
-    events, outputs = run.events(), output_entries(client, run)
-    metrics = run.metrics() if metric is not None or not run.state.ended else None
+    events, outputs, metrics = run.events(), [], None
+    with suppress(StoreUnavailable):  # what is known without it is worth showing, and the events say so
+        outputs = output_entries(client, run)
+        metrics = run.metrics() if metric is not None or not run.state.ended else None
     facts = run.facts if run.facts.metrics or not metrics else replace(run.facts, metrics=so_far(metrics))
     if as_json:
         points = {"points": list(metrics)} if metrics is not None and metric is not None else {}

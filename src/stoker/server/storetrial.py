@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from stoker.errors import StokerError
 from stoker.model.store import StoreFinding, Verdict
 from stoker.server.reach import reach
 from stoker.server.storecheck import Subject, check
 from stoker.server.stores import Stores
-from stoker.stores.credential import Credential
+from stoker.stores.blobclient import sas_expires_at
+from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
 from stoker.stores.location import StoreKind, locate
 from stoker.stores.opening import open_store
 
 _TOKENS = "node tokens"
+_END = "end of the SAS"
+_SOON_S = 7 * 86400.0
 
 
 def try_known(stores: Stores, name: str, access_s: float) -> list[StoreFinding]:
     known = stores.named(name)
     token = _token(known.url, lambda: stores.credential(name), access_s)
-    return check(Subject(lambda: stores.open(name), lambda: reach(known.url), token))
+    findings = check(Subject(lambda: stores.open(name), lambda: reach(known.url), token))
+    try:
+        return [*findings, *_end_of(stores.credential(name))]
+    except StokerError:
+        return findings  # which say so
 
 
 def try_new(url: str, credential: Credential, access_s: float) -> list[StoreFinding]:
     token = _token(url, lambda: credential, access_s)
-    return check(Subject(lambda: open_store(url, credential), lambda: reach(url), token))
+    findings = check(Subject(lambda: open_store(url, credential), lambda: reach(url), token))
+    return [*findings, *_end_of(credential)]
+
+
+def _end_of(credential: Credential) -> list[StoreFinding]:
+    """A SAS says itself when it ends."""
+    ends_at = sas_expires_at(credential.values["token"]) if credential.kind is CredentialKind.SAS else 0.0
+    if not ends_at:
+        return []
+    left_s, day = ends_at - time.time(), f"{datetime.fromtimestamp(ends_at, UTC):%Y-%m-%d %H:%M} UTC"
+    advice = "make a new one, and give it with `stoker store add` under the same name"
+    if left_s <= 0:
+        return [StoreFinding(_END, Verdict.FAIL, f"the SAS has expired: it ended on {day}", advice)]
+    if left_s < _SOON_S:
+        return [StoreFinding(_END, Verdict.WARN, f"the SAS ends soon, on {day}", advice)]
+    return [StoreFinding(_END, Verdict.OK, f"the SAS ends on {day}")]
 
 
 def _token(url: str, credential: Callable[[], Credential], for_s: float) -> Callable[[], StoreFinding]:

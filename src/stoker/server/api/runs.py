@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request, Response
 from stoker.engine import eviction
 from stoker.engine.decision import Decision
 from stoker.engine.placement import queue
-from stoker.errors import BadInput, Conflict, Missing, NotFound
+from stoker.errors import BadInput, Conflict, Missing, NotFound, StoreUnavailable
 from stoker.model import layout, wire
 from stoker.model.job import Job
 from stoker.model.orders import Wish
@@ -109,8 +109,11 @@ async def events(request: Request, name: str) -> Response:
     service = service_of(request)
     run = await service.ledger.find(name)
     found = await call(service.database.events, run.id)
-    for attempt in run.attempts:
-        found += await call(_agent_events, service, run, attempt.number)
+    try:
+        for attempt in run.attempts:
+            found += await call(_agent_events, service, run, attempt.number)
+    except StoreUnavailable as error:  # what the server knows is worth showing all the same
+        found.append(Event(service.clock.now(), "store-unavailable", f"the rest cannot be read now: {error.message}"))
     return answer({"events": sorted(found, key=lambda event: event.at)})
 
 

@@ -1,0 +1,58 @@
+"""An Azurite that can be stopped and started again on its port with what it holds, and that notes every request."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Self
+
+from services import ACCOUNT, INSTALLED, Azurite, free_port
+
+PROGRAM = INSTALLED / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+
+
+class BlobService:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.log = folder / "debug.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def azurite(self) -> Azurite:
+        return Azurite(f"http://127.0.0.1:{self.port}/{ACCOUNT}", self.folder)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        node = shutil.which("node")
+        assert node, "Azurite needs node: apt-get install nodejs"
+        flags = ["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--debug", str(self.log)]
+        place = ["--location", str(self.folder / "blobs"), "--blobPort", str(self.port)]
+        words = self.folder / "out.txt"
+        with words.open("wb") as out:
+            self._process = subprocess.Popen([node, str(PROGRAM), *flags, *place], stdout=out, stderr=out)
+        deadline = time.monotonic() + 60
+        while b"listens on" not in words.read_bytes():
+            assert self._process.poll() is None and time.monotonic() < deadline, words.read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """As a service goes away for maintenance: what it was given is kept."""
+        if self._process:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None
+
+    def requests(self) -> Counter[str]:
+        """By method, since it was first started."""
+        return Counter(re.findall(r"RequestMethod=(\w+)", self.log.read_text(errors="replace")))
