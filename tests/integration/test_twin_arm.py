@@ -28,9 +28,12 @@ from azure.mgmt.resource.resources import ResourceManagementClient
 
 from stoker.testing.fake_machines import FakeMachines
 from stoker.testing.twin import TwinHandle, twin
+from stoker.twin.machines.opening import open_machines
+from stoker.twin.twin import Twin
 from stoker.twin.world import machine_token
 
 REGION = "westeurope"
+VM_CONTRIBUTOR = "9980e02c-c2be-4d73-94e8-173b1dc7cf3c"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 
 
@@ -96,12 +99,17 @@ def azure(cloud: TwinHandle) -> Azure:
 @pytest.fixture
 def group(azure: Azure, request: pytest.FixtureRequest) -> str:
     name = request.node.name[:60]
+    make_group(azure, name)
+    return str(name)
+
+
+def make_group(azure: Azure, name: str) -> None:
+    """A group with a network in it."""
     azure.groups.create_or_update(name, {"location": REGION, "tags": {"owner": "test"}})
     prefix = {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}}
     subnets = {"subnets": [{"name": "nodes", "properties": {"addressPrefix": "10.0.0.0/24"}}]}
     network = {"location": REGION, "properties": {**prefix, **subnets}}
     azure.network.virtual_networks.begin_create_or_update(name, "net", network).result()
-    return str(name)
 
 
 def vm_body(azure: Azure, group: str, **properties: Any) -> dict[str, Any]:
@@ -326,6 +334,46 @@ def test_the_bill_follows_what_runs(cloud: TwinHandle, azure: Azure, group: str)
 
 def usd(cloud: TwinHandle, resource: str) -> float:
     return float(sum(one["usd"] for one in cloud.ask("bill")["charges"] if one["resource"] == resource))
+
+
+LEAVE = """
+import json, ssl, urllib.request
+def ask(url, method="GET", **headers):
+    context = ssl._create_unverified_context()
+    request = urllib.request.Request(url, b"" if method == "POST" else None, headers, method=method)
+    return urllib.request.urlopen(request, context=context, timeout=10).read()
+place = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource=x"
+token = json.loads(ask(place, Metadata="true"))["access_token"]
+ask("{url}{vm}/deallocate?api-version=2024-07-01", "POST", Authorization=f"Bearer {{token}}")
+"""
+
+
+def test_a_real_machine_boots_from_its_custom_data_and_deallocates_itself_through_its_identity(tmp_path: Path) -> None:
+    """Processes, metadata service, token, rights, ARM and power, end to end."""
+    whole = Twin(tmp_path / "twin", lambda world: open_machines(tmp_path / "machines", world.token_for))
+    whole.start()
+    try:
+        azure, group = Azure(whole.address), "real"
+        make_group(azure, group)
+        body = {**vm_body(azure, group), "identity": {"type": "SystemAssigned"}}
+        script = base64.b64encode(b"#!/bin/sh\necho booted as $(id -u) > /root/said\n").decode()
+        body["properties"]["osProfile"]["customData"] = script
+        vm = azure.vms.begin_create_or_update(group, "vm", body).result()
+        order = {"commandId": "RunShellScript", "script": ["cat /root/said"]}
+        told = azure.vms.begin_run_command(group, "vm", order).result().value[0].message
+        assert f"[stdout]\nbooted as {os.getuid()}" in told
+        scope = f"/subscriptions/{whole.address.subscription}/resourceGroups/{group}"
+        role = {"roleDefinitionId": f"{scope}/providers/x/{VM_CONTRIBUTOR}", "principalId": vm.identity.principal_id}
+        roles = azure.client(AuthorizationManagementClient).role_assignments
+        roles.create(scope, "11111111-1111-1111-1111-111111111111", {"properties": role})
+        leave = f"python3 - <<'END'\n{LEAVE.format(url=whole.address.url, vm=vm.id)}\nEND"
+        azure.vms.begin_run_command(group, "vm", {**order, "script": [leave]}, polling=False)
+        TwinHandle(whole).wait(lambda _: power(azure, group) == "PowerState/deallocated")
+        azure.groups.begin_delete(group).result()
+        assert whole.machines.names() == []
+    finally:
+        whole.power_down()
+        whole.close()
 
 
 def stoker(home: Path, *words: str) -> Any:
