@@ -25,7 +25,7 @@ class Lookout:
         self._clock = clock
         self._wake = wake
         self._fresh: dict[str, list[NodeSight]] = {}
-        self._due: dict[str, float] = {}
+        self._looked: dict[str, float] = {}  # by provider: when it was last asked
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.trouble: dict[str, str] = {}  # by provider: why it could not be asked
 
@@ -35,21 +35,22 @@ class Lookout:
         for name, provider in self._providers.items():
             if provider.features.look_every_s < NEAR_S:
                 await self._ask(name, provider)
-            elif name not in self._under_way and self._clock.steady() >= self._due.get(name, 0.0):
-                task = asyncio.create_task(self._ask_far(name, provider, name in busy), name=f"look {name}")
-                self._under_way[name] = task
+            elif name not in self._under_way and self._is_due(name, provider, name in busy):
+                self._under_way[name] = asyncio.create_task(self._ask_far(name, provider), name=f"look {name}")
         fresh, self._fresh = self._fresh, {}
         return fresh
 
-    async def _ask_far(self, name: str, provider: Provider, busy: bool) -> None:
+    def _is_due(self, name: str, provider: Provider, busy: bool) -> bool:
+        pause_s = provider.features.look_every_s if busy else provider.features.look_idle_s
+        return name not in self._looked or self._clock.steady() - self._looked[name] >= pause_s
+
+    async def _ask_far(self, name: str, provider: Provider) -> None:
         try:
             await self._ask(name, provider)
         finally:
             self._under_way.pop(name, None)
-            pause_s = provider.features.look_every_s if busy else provider.features.look_idle_s
-            self._due[name] = self._clock.steady() + pause_s
-        if self._fresh.get(name):
-            self._wake()
+            self._looked[name] = self._clock.steady()
+        self._wake()
 
     async def _ask(self, name: str, provider: Provider) -> None:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,10 @@ from typing import Any
 from stoker.errors import NotSetUp, ProviderFailed
 from stoker.providers.azure import naming
 from stoker.providers.azure.account import PUBLIC_LOGIN, Account
-from stoker.providers.azure.refusals import is_missing, translated
+from stoker.providers.azure.refusals import translated
+
+# The SDKs tell of every request and its headers.
+logging.getLogger("azure").setLevel(logging.WARNING)
 
 DEPLOYMENT = "stoker"  # each group has one
 
@@ -77,16 +81,15 @@ class Cloud:
         given = {"customData": {"value": custom_data}}
         body = {"properties": {**properties, "parameters": given}}
         with _speaking(f"starting a machine in {group}"):
-            self._resources.deployments.begin_create_or_update(group, DEPLOYMENT, body, polling=False)
+            self._deployments.deployments.begin_create_or_update(group, DEPLOYMENT, body, polling=False)
 
     def deployed(self, group: str) -> Deployed | None:
         """None where nothing has been asked for there."""
-        try:
-            found = self._resources.deployments.get(group, DEPLOYMENT)
-        except Exception as error:
-            if is_missing(error):
+        with _speaking(f"looking at {group}"):
+            try:
+                found = self._deployments.deployments.get(group, DEPLOYMENT)
+            except _missing_error():
                 return None
-            raise translated(error, f"looking at {group}") from error
         state = str(found.properties.provisioning_state)
         if state == "Failed":
             return Deployed(running=False, failure=translated(_Failure(found.properties.error), f"starting {group}"))
@@ -94,11 +97,8 @@ class Cloud:
 
     def delete_group(self, name: str) -> None:
         """Returns when Azure has taken it on. Missing is fine, and so is one that is being deleted."""
-        try:
+        with _speaking(f"deleting the group {name}"), suppress(_missing_error()):
             self._resources.resource_groups.begin_delete(name, polling=False)
-        except Exception as error:
-            if not is_missing(error):
-                raise translated(error, f"deleting the group {name}") from error
 
     def skus(self, region: str) -> list[Mapping[str, Any]]:
         with _speaking(f"listing the sizes of {region}"):
@@ -110,6 +110,12 @@ class Cloud:
         from azure.mgmt.resource.resources import ResourceManagementClient
 
         return self._client(ResourceManagementClient)
+
+    @cached_property
+    def _deployments(self) -> Any:
+        from azure.mgmt.resource.deployments import DeploymentsMgmtClient
+
+        return self._client(DeploymentsMgmtClient)
 
     @cached_property
     def _compute(self) -> Any:
@@ -124,10 +130,8 @@ class Cloud:
 
     @cached_property
     def _credential(self) -> Any:
-        try:
-            from azure.identity import ClientSecretCredential, DefaultAzureCredential
-        except ImportError:
-            raise NotSetUp("the Azure SDKs are not installed", hint="pip install 'stoker[azure]'") from None
+        from azure.identity import ClientSecretCredential, DefaultAzureCredential
+
         account = self._account
         verify = {"connection_verify": account.ca_file} if account.ca_file else {}
         if not account.secret_file:
@@ -149,11 +153,20 @@ class _Failure(Exception):
 @contextmanager
 def _speaking(doing: str) -> Iterator[None]:
     try:
+        from azure.core.exceptions import AzureError
+    except ImportError:
+        raise NotSetUp("the Azure SDKs are not installed", hint="pip install 'stoker[azure]'") from None
+    try:
         yield
-    except (ProviderFailed, ImportError):
-        raise
-    except Exception as error:
+    except AzureError as error:
         raise translated(error, doing) from error
+
+
+def _missing_error() -> type[Exception]:
+    from azure.core.exceptions import ResourceNotFoundError
+
+    missing: type[Exception] = ResourceNotFoundError
+    return missing
 
 
 def _vm(found: Any) -> Vm:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import ssl
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
+from urllib.parse import urlencode
 
 from stoker.errors import ProviderFailed
 
@@ -31,7 +28,7 @@ class PriceList:
 
     def __init__(self, url: str, ca_file: str = "") -> None:
         self._url = url
-        self._context = ssl.create_default_context(cafile=ca_file) if ca_file else None
+        self._ca_file = ca_file
         self._known: dict[str, tuple[float, dict[tuple[str, bool], Decimal]]] = {}
 
     def per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
@@ -47,7 +44,7 @@ class PriceList:
 
     def _items(self, region: str) -> Iterator[dict[str, Any]]:
         asked = f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and priceType eq 'Consumption'"
-        url = f"{self._url}?{urllib.parse.urlencode({'$filter': asked})}"
+        url = f"{self._url}?{urlencode({'$filter': asked})}"
         for _ in range(_MOST_PAGES):
             page = self._get(url)
             yield from page.get("Items") or ()
@@ -56,8 +53,12 @@ class PriceList:
                 return
 
     def _get(self, url: str) -> dict[str, Any]:
+        import ssl  # here, with the next, because most servers never ask for a price
+        import urllib.request
+
+        context = ssl.create_default_context(cafile=self._ca_file or None)
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=self._context) as answer:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=context) as answer:
                 page = json.load(answer)
         except (OSError, ValueError) as error:
             raise ProviderFailed(f"the price list cannot be had: {error}", hint="look at the network") from error

@@ -33,10 +33,6 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
     return ProviderFailed(f"{doing}: {code}: {message}")
 
 
-def is_missing(error: Exception) -> bool:
-    return getattr(error, "status_code", None) == 404
-
-
 def _capacity(doing: str, message: str) -> ProviderFailed:
     hint = "name other regions or sizes: stoker plan shows those that fit"
     return NoCapacity(f"{doing}: Azure has no such machine there now: {message}", hint=hint)

@@ -23,7 +23,8 @@ def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], d
     text = request.query.get("$filter", "")
     try:
         test = odata.parse(text) if text else None
-        items = [one for one in _items(cloud, now, wall) if test is None or test(one)]
+        # The list calls `priceType` in a filter what it calls `type` in its items.
+        items = [one for one in _items(cloud, now, wall) if test is None or test({**one, "priceType": one["type"]})]
     except Refused as refusal:
         return Response(400, {"Error": {"Code": "400", "Message": refusal.message}})
     skip = int(request.query.get("$skip", 0))
