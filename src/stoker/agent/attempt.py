@@ -267,7 +267,7 @@ class Attempt:
     def _environment(self, log: Path) -> tuple[str, str]:
         """The Python to use, and a folder to import from besides."""
         if self.orders.job.environment == Environment():
-            return self.orders.python, ""
+            return self.orders.python or sys.executable, ""
         from stoker.agent import preparing  # here, because it is slow to import and the other runs do without
 
         return preparing.prepare(self.orders, self.machine, log, self.stopping, self.reporter.tell)

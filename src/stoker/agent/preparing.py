@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def prepare(
     own = {name: value for name, value in orders.job.env.items() if name.startswith(("UV_", "PIP_"))}
     environ = {**machine.variables, **own}
     uv = machine.uv or which("uv", environ.get("PATH", ""))
-    python = orders.python
+    python = orders.python or sys.executable
     if wanted.python:
         python = find_python(wanted.python, python, uv, environ)
     check_python(python)

@@ -9,7 +9,7 @@ from stoker.engine.lifecycle import node_key
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run, RunState
 
-GRACE_S = 20.0  # an agent that has given its last report still tidies up
+GRACE_S = 20.0  # an agent that has given its last report still tidies up; a machine that costs money goes at once
 
 
 def claimed(runs: Collection[Run]) -> set[str]:
@@ -28,12 +28,16 @@ def spare_key(run: Run) -> str:
 
 
 def sweep(
-    provider: str, sights: Collection[NodeSight], needed: Collection[str], unclaimed_s: Mapping[str, float]
+    provider: str,
+    sights: Collection[NodeSight],
+    needed: Collection[str],
+    unclaimed_s: Mapping[str, float],
+    grace_s: float = GRACE_S,
 ) -> list[StopNode]:
     """`unclaimed_s` is how long each node has been seen without a claim, by the server's own steady clock."""
     unneeded = (sight for sight in sights if sight.key not in needed)
     return [
         StopNode(provider, sight.key)
         for sight in unneeded
-        if sight.state is NodeState.GONE or unclaimed_s.get(sight.key, 0.0) > GRACE_S
+        if sight.state is NodeState.GONE or unclaimed_s.get(sight.key, 0.0) >= grace_s
     ]

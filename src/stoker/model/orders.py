@@ -43,7 +43,7 @@ class Orders:
     key: str
     job: Job
     snapshot: str  # id
-    python: str  # interpreter to use where the environment names none
+    python: str  # interpreter to use where the environment names none; empty: the one of the agent
     data: Mapping[str, str] = field(default_factory=dict)  # name to the path the script is given
     nodes: int = 1
     master_address: str = "127.0.0.1"

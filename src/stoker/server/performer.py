@@ -110,7 +110,7 @@ class Performer:
 
     async def _start(self, run: Run, attempt: Attempt) -> None:
         store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
-        await self._ask_for(run, attempt, lambda: store.put(key, wire.dump(_orders(run, attempt))))
+        await self._ask_for(run, attempt, lambda: store.put(key, wire.dump(self._orders(run, attempt))))
 
     async def _start_spare(self, run: Run, attempt: Attempt) -> None:
         """The node behind this attempt's: it gets its orders when its time has come."""
@@ -142,6 +142,23 @@ class Performer:
         except StokerError as error:
             log.warning("starting %s: %s", attempt.key, error.message)
             self.trouble[attempt.key] = error
+
+    def _orders(self, run: Run, attempt: Attempt) -> Orders:
+        here = self._providers[run.job.on].features.shares_files
+        return Orders(
+            run_id=run.id,
+            run_name=run.name,
+            attempt=attempt.number,
+            node=0,
+            key=attempt.key,
+            job=run.job,
+            snapshot=run.snapshot,
+            python=run.python if here else "",
+            data=run.data,
+            inputs=run.inputs,
+            nodes=run.job.nodes,
+            evictions_per_hour=rate_per_hour(run),
+        )
 
     def _has_news(self, run: Run, attempt: Attempt) -> bool:
         """Nothing is written as long as there is nothing new to say."""
@@ -222,20 +239,3 @@ def _attempt(run: Run) -> Attempt:
 def _wishes(run: Run, attempt: Attempt) -> Wishes:
     drill = attempt.notice if attempt.notice and attempt.notice.drill else None
     return Wishes(run.wish, "cancelled" if run.wish is Wish.CANCEL else "", drill)
-
-
-def _orders(run: Run, attempt: Attempt) -> Orders:
-    return Orders(
-        run_id=run.id,
-        run_name=run.name,
-        attempt=attempt.number,
-        node=0,
-        key=attempt.key,
-        job=run.job,
-        snapshot=run.snapshot,
-        python=run.python,
-        data=run.data,
-        inputs=run.inputs,
-        nodes=run.job.nodes,
-        evictions_per_hour=rate_per_hour(run),
-    )

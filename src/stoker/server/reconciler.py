@@ -12,7 +12,7 @@ from stoker.engine.actions import Action
 from stoker.engine.placement import why_waiting
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import claimed, spare_key, sweep
+from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
 from stoker.errors import StokerError, StoreFailed
 from stoker.model.node import Need, NodeSight, NodeState
 from stoker.model.report import Phase, Report
@@ -161,7 +161,10 @@ class Reconciler:
         seen = {sight.key for some in sights.values() for sight in some}
         self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
         ages = {key: steady - since for key, since in self._unclaimed.items()}
-        return [stop for name, some in sights.items() for stop in sweep(name, some, needed, ages)]
+        return [stop for name, some in sights.items() for stop in sweep(name, some, needed, ages, self._grace_s(name))]
+
+    def _grace_s(self, provider: str) -> float:
+        return 0.0 if self._providers[provider].features.lease_s else GRACE_S
 
 
 def _staging(report: Report) -> str:
