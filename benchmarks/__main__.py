@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import checkpoint, eviction, logs, queue, snapshot, startup, submit
+from benchmarks import checkpoint, data, eviction, logs, queue, snapshot, startup, submit
 from benchmarks.commands import CommandFailed, alone
 from benchmarks.measure import Plan, Result
 from benchmarks.peers import PEERS
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "queue": queue.run,
     "checkpoint": checkpoint.run,
     "eviction": eviction.run,
+    "data": data.run,
 }
 
 
