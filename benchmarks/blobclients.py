@@ -171,7 +171,7 @@ def clients(scripts: Path, *, alone: bool) -> list[BlobClient]:
     return [
         *own,
         _library("azure-storage-blob", "azure-storage-blob==12.28.0", SDK, scripts),
-        _library("adlfs", "adlfs==2026.7.0", ADLFS, scripts),
+        _library("adlfs", "adlfs==2026.8.0", ADLFS, scripts),
         BlobClient("rclone", _rclone, _rclone_argv, {}),
         BlobClient("azcopy", _azcopy, _azcopy_argv, {"AZCOPY_DISABLE_SYSLOG": "true"}),
     ]
