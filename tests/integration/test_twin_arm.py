@@ -27,8 +27,7 @@ from azure.mgmt.network import NetworkManagementClient
 from azure.mgmt.resource.resources import ResourceManagementClient
 
 from stoker.testing.fake_machines import FakeMachines
-from stoker.testing.twin import TwinHandle, twin
-from stoker.twin.machines.opening import open_machines
+from stoker.testing.twin import TwinHandle, real_machines, twin
 from stoker.twin.twin import Twin
 from stoker.twin.world import machine_token
 
@@ -337,11 +336,10 @@ def usd(cloud: TwinHandle, resource: str) -> float:
 
 
 LEAVE = """
-import json, ssl, urllib.request
+import json, urllib.request
 def ask(url, method="GET", **headers):
-    context = ssl._create_unverified_context()
     request = urllib.request.Request(url, b"" if method == "POST" else None, headers, method=method)
-    return urllib.request.urlopen(request, context=context, timeout=10).read()
+    return urllib.request.urlopen(request, timeout=10).read()
 place = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource=x"
 token = json.loads(ask(place, Metadata="true"))["access_token"]
 ask("{url}{vm}/deallocate?api-version=2024-07-01", "POST", Authorization=f"Bearer {{token}}")
@@ -350,7 +348,7 @@ ask("{url}{vm}/deallocate?api-version=2024-07-01", "POST", Authorization=f"Beare
 
 def test_a_real_machine_boots_from_its_custom_data_and_deallocates_itself_through_its_identity(tmp_path: Path) -> None:
     """Processes, metadata service, token, rights, ARM and power, end to end."""
-    whole = Twin(tmp_path / "twin", lambda world: open_machines(tmp_path / "machines", world.token_for))
+    whole = Twin(tmp_path / "twin", real_machines(tmp_path / "twin"))
     whole.start()
     try:
         azure, group = Azure(whole.address), "real"

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from stoker.testing.twin import TwinHandle
-from stoker.twin.machines.opening import open_machines
+from stoker.testing.twin import TwinHandle, real_machines
 from stoker.twin.twin import Twin
 
 AZ = Path(__file__).parents[2] / ".venv-az" / "bin" / "az"
@@ -47,7 +46,7 @@ class Az:
 
 @pytest.fixture
 def twin(tmp_path: Path) -> Iterator[TwinHandle]:
-    whole = Twin(tmp_path / "twin", lambda world: open_machines(tmp_path / "machines", world.token_for))
+    whole = Twin(tmp_path / "twin", real_machines(tmp_path / "twin"))
     whole.start()
     yield TwinHandle(whole)
     whole.power_down()

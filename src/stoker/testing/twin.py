@@ -15,10 +15,13 @@ from urllib.request import Request, urlopen
 import pytest
 
 from stoker.testing.fake_machines import FakeMachines
+from stoker.twin import tls
 from stoker.twin.machines import Machines
+from stoker.twin.machines.opening import open_machines
 from stoker.twin.state import Cloud
-from stoker.twin.twin import Address, Twin
+from stoker.twin.twin import Address, OpenMachines, Twin
 from stoker.twin.weather import Weather
+from stoker.twin.world import World
 
 
 class TwinHandle:
@@ -63,6 +66,16 @@ class TwinHandle:
                 raise TimeoutError(f"not within {seconds} s; the twin says {self.ask('status')}")
             time.sleep(0.01)
         return found
+
+
+def real_machines(folder: Path) -> OpenMachines:
+    """Machines of the kind that this computer allows, for a `Twin` of the same folder."""
+
+    def open_(world: World) -> Machines:
+        authority = tls.certificate(folder / "tls").authority
+        return open_machines(folder / "machines", world.token_for, acknowledged=world.acknowledged, authority=authority)
+
+    return open_
 
 
 @contextmanager

@@ -72,6 +72,7 @@ def _machines(settings: Settings, world: World) -> Machines:
         acknowledged=world.acknowledged,
         first_events_s=lambda _: world.clock.real_s(world.cloud.weather.first_events_s),
         walls=settings.walls,
+        shown=settings.shown,
         authority=tls.certificate(settings.folder / "tls").authority,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ class Settings:
     forecast: str = ""  # empty: the weather it had, or calm
     speed: float = 1.0
     walls: bool | None = None  # machines in namespaces; None: where they are allowed
+    shown: tuple[str, ...] = ()  # folders of this computer that machines have besides the operating system
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
@@ -36,7 +38,13 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         forecast=name,
         speed=_number(given, "STOKER_TWIN_SPEED", 1.0),
         walls=False if given.get("STOKER_TWIN_PLAIN") else None,
+        shown=_pythons() + tuple(filter(None, given.get("STOKER_TWIN_SHOWN", "").split(os.pathsep))),
     )
+
+
+def _pythons() -> tuple[str, ...]:
+    """This Python, where it is not the operating system's: what a machine's image would have brought along."""
+    return tuple(place for place in dict.fromkeys((sys.base_prefix, sys.prefix)) if not place.startswith("/usr"))
 
 
 def _number(given: Mapping[str, str], name: str, default: float) -> float:

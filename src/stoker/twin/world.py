@@ -41,6 +41,11 @@ class World:
     def cloud(self) -> Cloud:
         return self._cloud
 
+    @property
+    def machines(self) -> Machines:
+        assert self._machines, "the world has not begun"
+        return self._machines
+
     def run(self, machines: Machines) -> None:
         """Time begins. Machines that should be on and are not are switched on, as after an outage of the region."""
         self._machines = machines
@@ -88,10 +93,9 @@ class World:
                 self._look_at_machines()
 
     def _look_at_machines(self) -> None:
-        assert self._machines
         running = [one for one in self._cloud.instances.values() if one.power is Power.RUNNING]
         for instance in running:
-            if not self._machines.alive(instance.name):
+            if not self.machines.alive(instance.name):
                 vm = instance.vm
                 self.change(lambda cloud, now, vm=vm: (passing.guest_stopped(cloud, vm, now), None))  # type: ignore[misc]
 
