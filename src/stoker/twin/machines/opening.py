@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stoker.errors import TwinFailed
 from stoker.twin.machines import Acknowledged, Machines, TokenFor
+from stoker.twin.machines.outward import PORT, go_out, variables
 from stoker.twin.machines.plain import Plain
 from stoker.twin.machines.power import Enclosure
 from stoker.twin.machines.yard import Yard
@@ -33,10 +34,11 @@ def open_machines(
     walls: bool | None = None,
     shown: tuple[str, ...] = (),
     authority: Path | None = None,
+    outward: bool = False,
 ) -> Machines:
     """Finds the machines that are in the folder already. `walls`: None takes them where they are allowed.
     `shown` are folders of the host that machines have besides the operating system; `authority` is a file with a
-    certificate that they trust.
+    certificate that they trust. `outward`: programs that heed `https_proxy` reach what the host does.
 
     Raises `TwinFailed` where another process has the folder, or walls are demanded and cannot be had.
     """
@@ -44,13 +46,12 @@ def open_machines(
     refusal = why_no_walls(folder) if walls is not False else "not asked for"
     if walls and refusal:
         raise TwinFailed(f"no machines with walls here: {refusal}", hint="stoker twin up --plain")
-    return Yard(
-        folder,
-        Plain(authority) if refusal else _walled(folder, shown, authority),
-        token_for,
-        acknowledged,
-        first_events_s,
-    )
+    enclosure: Enclosure = Plain(authority)
+    if not refusal:
+        from stoker.twin.machines.walled import Walled  # its system calls exist on Linux alone
+
+        enclosure = Walled(folder, shown, authority, variables() if outward else {})
+    return Yard(folder, enclosure, token_for, acknowledged, first_events_s, {PORT: go_out} if outward else {})
 
 
 def why_no_walls(folder: Path) -> str:
@@ -71,9 +72,3 @@ def why_no_walls(folder: Path) -> str:
     finally:
         shutil.rmtree(trial, ignore_errors=True)
     return "" if found.returncode == 0 else (found.stderr.strip().splitlines() or ["unshare failed"])[-1]
-
-
-def _walled(folder: Path, shown: tuple[str, ...], authority: Path | None) -> Enclosure:
-    from stoker.twin.machines.walled import Walled  # its system calls exist on Linux alone
-
-    return Walled(folder, shown, authority)

@@ -11,13 +11,17 @@ _AT_ONCE = 1 << 20
 
 
 def relay_to(port: int, connection: socket.socket) -> None:
-    """Until both sides have said all they had to say. Bytes stay in the kernel."""
     with socket.create_connection(("127.0.0.1", port), timeout=10.0) as host:
         host.settimeout(None)
-        back = threading.Thread(target=_pump, args=(host, connection), daemon=True, name="relay")
-        back.start()
-        _pump(connection, host)
-        back.join()
+        join(connection, host)
+
+
+def join(one: socket.socket, other: socket.socket) -> None:
+    """Until both sides have said all they had to say. Bytes stay in the kernel."""
+    back = threading.Thread(target=_pump, args=(other, one), daemon=True, name="relay")
+    back.start()
+    _pump(one, other)
+    back.join()
 
 
 def _pump(source: socket.socket, target: socket.socket) -> None:

@@ -49,10 +49,16 @@ _FOLDERS = ("proc", "sys", "dev", "run", "tmp", "root", "home", "mnt", "srv", "v
 class Walled:
     """`shown` are folders of the host that machines have besides the operating system, as an image with more in it."""
 
-    def __init__(self, yard: Path, shown: tuple[str, ...] = (), authority: Path | None = None) -> None:
+    def __init__(
+        self,
+        yard: Path,
+        shown: tuple[str, ...] = (),
+        authority: Path | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         self._authority = authority
-        own = () if _is_below(sys.base_prefix, IMAGE) else (sys.base_prefix,)
-        self._shown = (*IMAGE, *own, *shown)
+        self._environment = {**ENVIRONMENT, **(variables or {})}
+        self._shown = outermost((*IMAGE, sys.base_prefix, *shown))
         if _is_below(str(yard), self._shown):
             raise TwinFailed(
                 f"machines cannot be kept in {yard}, which they show themselves",
@@ -139,7 +145,7 @@ class Walled:
             "bridge": f"br{hashlib.sha256(spec.network.encode()).hexdigest()[:8]}",
             "wire": f"v{os.urandom(4).hex()}",
             "switch_fd": switch,
-            "environment": {**ENVIRONMENT, **trust(folder, self._authority, "")},
+            "environment": {**self._environment, **trust(folder, self._authority, "")},
             "mark": "",
             "python": python(),
         }
@@ -163,6 +169,12 @@ class Walled:
             if not self._on and self._switch >= 0:
                 os.close(self._switch)
                 self._switch = -1
+
+
+def outermost(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """Each once, and none that another has in it: two overlays cannot share a place."""
+    once = tuple(dict.fromkeys(str(Path(name)) for name in folders))
+    return tuple(name for name in once if not _is_below(name, tuple(other for other in once if other != name)))
 
 
 def _hide(folder: Path) -> None:

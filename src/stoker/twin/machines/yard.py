@@ -16,7 +16,7 @@ from stoker.errors import TwinFailed
 from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor
 from stoker.twin.machines.folder import MachineFolder, read, write
 from stoker.twin.machines.guest.marked import end
-from stoker.twin.machines.listener import Listener
+from stoker.twin.machines.listener import Handle, Listener
 from stoker.twin.machines.metadata import NO_EVENTS, Subject, instance_document
 from stoker.twin.machines.metadata_http import serve
 from stoker.twin.machines.power import Enclosure, Power
@@ -28,7 +28,10 @@ _COMMANDS = "var/lib/waagent/run-command"
 
 
 class Yard:
-    """`first_events_s(name)` is how long a machine's first answer about scheduled events takes, in seconds."""
+    """`first_events_s(name)` is how long a machine's first answer about scheduled events takes, in seconds.
+
+    `served` are ports of every machine's loopback at which the twin itself answers.
+    """
 
     def __init__(
         self,
@@ -37,12 +40,14 @@ class Yard:
         token_for: TokenFor,
         acknowledged: Acknowledged,
         first_events_s: Callable[[str], float],
+        served: Mapping[int, Handle],
     ) -> None:
         self._folder = folder
         self._enclosure = enclosure
         self._token_for = token_for
         self._acknowledged = acknowledged
         self._first_events_s = first_events_s
+        self._served = served
         self._mutex = threading.Lock()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._key = _lock(folder)
@@ -126,7 +131,7 @@ class Yard:
         for machine in machines:
             with machine.lock:
                 if machine.power is not None:
-                    self._expose(machine, machine.power, port)
+                    self._serve(machine, machine.power, port, partial(relay_to, port))
 
     def close(self) -> None:
         for machine in list(self._machines.values()):
@@ -177,13 +182,15 @@ class Yard:
         )
         machine.listeners.append(Listener(power.metadata, partial(serve, subject)))
         for port in self._ports:
-            self._expose(machine, power, port)
+            self._serve(machine, power, port, partial(relay_to, port))
+        for port, handle in self._served.items():
+            self._serve(machine, power, port, handle)
 
-    def _expose(self, machine: Machine, power: Power, port: int) -> None:
+    def _serve(self, machine: Machine, power: Power, port: int, handle: Handle) -> None:
         with suppress(OSError):  # a machine whose own program has the port, or that has just died
             listening = self._enclosure.listen(power, port)
             if listening is not None:
-                machine.listeners.append(Listener(listening, partial(relay_to, port)))
+                machine.listeners.append(Listener(listening, handle))
 
     def _power_off(self, machine: Machine) -> None:
         power, machine.power = machine.power, None

@@ -1,0 +1,91 @@
+"""The way out of a machine behind walls: a proxy on its loopback, to wherever the host can go but not to itself."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from stoker.twin.machines.relay import join
+
+PORT = 3128
+_LARGEST_HEAD = 1 << 16
+_WITHIN_S = 20.0
+
+Dial = Callable[[str, int], socket.socket]
+
+
+def variables() -> dict[str, str]:
+    """What tells programs of it. The machine's own loopback and its metadata are not outside."""
+    proxy, inside = f"http://127.0.0.1:{PORT}", "localhost,127.0.0.1,::1,169.254.169.254,10.0.0.0/8"
+    given = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": inside}
+    return {**given, "HTTPS_PROXY": proxy, "NO_PROXY": inside}
+
+
+def dial(host: str, port: int) -> socket.socket:
+    """Raises `PermissionError` for the host's own loopback, and for its link, where a real cloud's metadata may be."""
+    refused: OSError = PermissionError(f"{host} is the host itself")
+    for *_, found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        address = str(found[0])
+        if _is_inside(address):
+            continue
+        try:
+            return socket.create_connection((address, port), timeout=_WITHIN_S)
+        except OSError as error:
+            refused = error
+    raise refused
+
+
+def go_out(connection: socket.socket, dial: Dial = dial) -> None:
+    """One request: a tunnel for `CONNECT`, or a page of plain http that is passed on."""
+    head, rest = _head(connection)
+    verb, target, *_ = (*head.partition(b"\r\n")[0].decode("latin-1").split(" "), "", "")
+    place = urlsplit(f"//{target}" if verb == "CONNECT" else target)
+    try:
+        there = dial(place.hostname or "", place.port or 80)
+    except PermissionError as error:
+        connection.sendall(_answer("403 Forbidden", str(error)))
+        return
+    except (OSError, ValueError) as error:
+        connection.sendall(_answer("502 Bad Gateway", str(error)))
+        return
+    with there:
+        there.settimeout(None)
+        if verb == "CONNECT":
+            connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            path = place._replace(scheme="", netloc="").geturl() or "/"
+            there.sendall(_rewritten(head, verb, path))
+        there.sendall(rest)
+        join(connection, there)
+
+
+def _head(connection: socket.socket) -> tuple[bytes, bytes]:
+    data = b""
+    while b"\r\n\r\n" not in data and len(data) < _LARGEST_HEAD:
+        more = connection.recv(_LARGEST_HEAD)
+        if not more:
+            raise ConnectionError("nothing was asked")
+        data += more
+    head, _, rest = data.partition(b"\r\n\r\n")
+    return head, rest
+
+
+def _rewritten(head: bytes, verb: str, path: str) -> bytes:
+    """For the server itself, and for it alone: the next request may be for another one."""
+    lines = [line for line in head.split(b"\r\n")[1:] if not line.lower().startswith((b"proxy-", b"connection:"))]
+    first = f"{verb} {path} HTTP/1.1".encode("latin-1")
+    return b"\r\n".join([first, *lines, b"Connection: close", b"", b""])
+
+
+def _answer(status: str, why: str) -> bytes:
+    body = f"{why}\n".encode()
+    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+def _is_inside(text: str) -> bool:
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return address.is_loopback or address.is_link_local or address.is_unspecified or address.is_multicast
