@@ -10,6 +10,7 @@ from stoker.cli import words
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.ending import seen_from
 from stoker.cli.terminal import say, show, show_json
+from stoker.cli.transferview import watched
 from stoker.client.client import Client
 
 
@@ -30,7 +31,8 @@ def command(name: str, into: Path | None, as_json: bool) -> None:
     run that is still going. Every byte is verified. Without RUN: the newest.
     """
     run = Client.connect().run(name)
-    folder = run.fetch(into)
+    with watched(as_json=as_json) as progress:
+        folder = run.fetch(into, progress=progress)
     if as_json:
         show_json({"run": run.name, "folder": str(folder)})
         return

@@ -23,6 +23,7 @@ from stoker.model.run import Event, RunState
 
 if TYPE_CHECKING:
     from stoker.client.metrics import Metrics
+    from stoker.client.progress import Progress
 
 _LONG_POLL_S = 25.0
 _PAUSE_S = 0.1
@@ -163,7 +164,7 @@ class Run:
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/evict", asked))
         return self
 
-    def fetch(self, into: Path | str | None = None) -> Path:
+    def fetch(self, into: Path | str | None = None, *, progress: Progress | None = None) -> Path:
         """Brings the outputs to `into/<run>` and returns that folder; None is `./outputs`.
 
         Every byte is verified before it takes its place. A run that did not succeed lands in `<run>-failed` or
@@ -172,7 +173,7 @@ class Run:
         from stoker.client.fetching import fetch  # not needed to submit or follow
 
         self.refresh()
-        return fetch(self.facts, self._connection, Path("outputs") if into is None else Path(into))
+        return fetch(self.facts, self._connection, Path("outputs") if into is None else Path(into), progress)
 
     @property
     def outputs(self) -> Path:

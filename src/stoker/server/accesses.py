@@ -19,6 +19,7 @@ from stoker.stores.location import StoreKind, locate
 FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store
 _LONGER = 6  # so many times as long a node may still read its next access, and nothing else, and change nothing
 _LEAST_PAUSE_S = 0.5
+_SAME_PAUSE_S = 60.0
 _SEAL = "seal of accesses"
 
 
@@ -32,6 +33,7 @@ class Accesses:
         self._for_s = for_s
         self._lock = threading.Lock()
         self._due: dict[str, float] = {}  # by node key, by the steady clock; unknown: now, as after a restart
+        self._ends: dict[str, float] = {}  # by node key: when its last access ends
         self.trouble: dict[str, str] = {}  # by node key: why its access could not be renewed
 
     def first(self, run: Run, attempt: Attempt) -> tuple[str, str]:
@@ -61,6 +63,7 @@ class Accesses:
 
     def forget(self, node_key: str) -> None:
         self._due.pop(node_key, None)
+        self._ends.pop(node_key, None)
         self.trouble.pop(node_key, None)
 
     def for_client(self, store: str, reads: list[str], writes: list[str]) -> Access:
@@ -101,12 +104,15 @@ class Accesses:
         return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=for_s)
 
     def _note(self, attempt: Attempt, access: Access) -> None:
-        """Half of the time is left for whatever may keep a renewal from arriving."""
+        """Half of the time is left for whatever may keep a renewal from arriving. What cannot be renewed, such as a SAS
+        that somebody made, is tried rarely."""
+        same = self._ends.get(attempt.key) == access.expires_at
+        self._ends[attempt.key] = access.expires_at
         left_s = access.expires_at - self._clock.now().timestamp() if access.expires_at else float("inf")
         if left_s <= 0:
             self.trouble[attempt.key] = "what its credential allows has ended"
-            left_s = 120.0
-        self._due[attempt.key] = self._clock.steady() + max(left_s / 2, _LEAST_PAUSE_S)
+            same = True
+        self._due[attempt.key] = self._clock.steady() + max(left_s / 2, _SAME_PAUSE_S if same else _LEAST_PAUSE_S)
 
     def _seal(self, attempt: Attempt) -> str:
         with self._lock:

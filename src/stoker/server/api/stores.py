@@ -12,7 +12,6 @@ from stoker.model.store import KnownStore, works
 from stoker.server.api.shape import answer, body, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
-from stoker.server.storetrial import try_known, try_new
 from stoker.stores.credential import Credential, CredentialKind
 
 router = APIRouter(tags=["stores"])
@@ -51,6 +50,8 @@ async def add(request: Request) -> Response:
     given = await body(request, NewStore)
     credential = Credential(_kind(given.credential), dict(given.values))
     url, _ = service.stores.check_new(given.name, given.url)
+    from stoker.server.storetrial import try_new  # HTTP clients would slow down every start of a server
+
     findings = await call(try_new, url, credential, service.settings.access_s) if given.check else []
     if not works(findings):
         return answer({"store": None, "findings": findings})
@@ -65,6 +66,8 @@ async def add(request: Request) -> Response:
 async def check(request: Request, name: str) -> Response:
     """Tries it for everything Stoker asks of a store. Leaves nothing behind."""
     service = service_of(request)
+    from stoker.server.storetrial import try_known  # as above
+
     findings = await call(try_known, service.stores, name, service.settings.access_s)
     return answer({"ok": works(findings), "findings": findings})
 

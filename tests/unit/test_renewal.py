@@ -1,0 +1,97 @@
+"""An agent goes on with its next access, in time or at once, and never with one that was not meant for it."""
+
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.renewal import RenewedStore
+from stoker.errors import StoreDenied
+from stoker.model import layout
+from stoker.stores.access import Access, Route
+from stoker.stores.folder import FolderStore
+from stoker.stores.sealed import new_key, seal
+
+ORDERS = layout.orders("r", 1)
+KEY = layout.access_beside(ORDERS)
+SEAL = new_key()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> FolderStore:
+    store = FolderStore(tmp_path / "store")
+    store.put(layout.record("r"), b"run")
+    return store
+
+
+def access(folder: FolderStore, ends_in_s: float, *, writes: bool = True) -> Access:
+    """The run's folder, and the place of the next access for longer."""
+    route = Route("runs/r/", f"{folder.url}/runs/r", "", writes)
+    ticket = Route(layout.accesses("r", 1), f"{folder.url}/{layout.accesses('r', 1).rstrip('/')}")
+    return Access((route, ticket), time.time() + ends_in_s)
+
+
+def give(folder: FolderStore, given: Access, key: str = SEAL) -> None:
+    folder.put(KEY, seal(key, given.to_text(), KEY))
+
+
+def opened(given: Access, tmp_path: Path) -> RenewedStore:
+    return RenewedStore(given, SEAL, KEY, tmp_path / "node" / "access")
+
+
+def test_the_server_puts_an_access_where_the_agent_looks() -> None:
+    assert layout.access("r", 1, 0) == KEY
+    assert layout.access("r", 3, 2) == layout.access_beside(layout.orders("r", 3, 2))
+
+
+def test_an_access_that_is_about_to_end_is_replaced(folder: FolderStore, tmp_path: Path) -> None:
+    store = opened(access(folder, 0.0), tmp_path)
+    newer = access(folder, 1000.0)
+    give(folder, newer)
+    assert store.get(layout.record("r")) == b"run"
+    assert store.access == newer
+    kept = tmp_path / "node" / "access"
+    assert Access.from_text(kept.read_text()) == newer
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+
+
+def test_an_access_with_time_left_asks_for_nothing(folder: FolderStore, tmp_path: Path) -> None:
+    first = access(folder, 1000.0)
+    store = opened(first, tmp_path)
+    give(folder, access(folder, 2000.0))
+    store.get(layout.record("r"))
+    assert store.access == first
+
+
+def test_a_refusal_asks_at_once_and_tries_again(folder: FolderStore, tmp_path: Path) -> None:
+    store = opened(access(folder, 1000.0, writes=False), tmp_path)
+    give(folder, access(folder, 2000.0))
+    store.put("runs/r/x", b"1")
+    assert store.append("runs/r/y", 0, b"22") == 2
+    assert sorted(one.key for one in store.list("runs/r")) == sorted([KEY, "runs/r/run.json", "runs/r/x", "runs/r/y"])
+    store.delete("runs/r/x")
+    assert folder.get("runs/r/y") == b"22"
+
+
+def test_a_refusal_without_another_access_is_a_refusal(folder: FolderStore, tmp_path: Path) -> None:
+    store = opened(access(folder, 1000.0, writes=False), tmp_path)
+    with pytest.raises(StoreDenied):
+        store.put("runs/r/x", b"1")
+
+
+def test_an_older_access_does_not_replace_a_newer_one(folder: FolderStore, tmp_path: Path) -> None:
+    first = access(folder, 1.0)
+    store = opened(first, tmp_path)
+    give(folder, access(folder, -100.0))
+    with pytest.raises(StoreDenied):
+        store.put("blobs/aa/x", b"1")
+    assert store.access == first
+
+
+def test_what_another_sealed_is_not_believed(folder: FolderStore, tmp_path: Path) -> None:
+    first = access(folder, 0.0)
+    store = opened(first, tmp_path)
+    give(folder, access(folder, 1000.0), new_key())
+    assert store.get(layout.record("r")) == b"run"
+    assert store.access == first
