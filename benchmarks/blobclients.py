@@ -178,7 +178,7 @@ def clients(scripts: Path, *, alone: bool) -> list[BlobClient]:
 
 
 def _script(name: str, text: str, python: Path, scripts: Path, install: Callable[[], str] = lambda: "") -> BlobClient:
-    file = scripts / f"{name.replace(' ', '_')}.py"
+    file = scripts / f"bring_{name.replace(' ', '_')}.py"  # not a name that it imports
     file.write_text(text, encoding="utf-8")
 
     def argv(way: str, folder: Path, endpoint: str, container: str, _: str) -> list[str]:
@@ -215,13 +215,14 @@ def _rclone_argv(way: str, folder: Path, endpoint: str, container: str, _: str) 
 
 def _azcopy() -> str:
     package = "@azure-tools/azcopy-linux@10.32.2"
-    program = _azcopy_program()
-    if not program.is_file():
+    if not _azcopy_program().is_file():
         argv = ["npm", "install", "--prefix", str(PEERS / "azcopy"), "--no-audit", "--no-fund", package]
         done = subprocess.run(argv, capture_output=True, text=True, timeout=600, check=False)
-        if done.returncode or not program.is_file():
+        if done.returncode or not _azcopy_program().is_file():
             raise CommandFailed(f"{' '.join(argv)}\n{done.stderr[-2000:]}")
-        program.chmod(0o755)
+    _azcopy_program().chmod(0o755)  # npm leaves it as a mere file
+    if subprocess.run([str(_azcopy_program()), "--version"], capture_output=True, check=False).returncode:
+        raise CommandFailed("azcopy does not run without libsecret: apt-get install libsecret-1-0")
     return package.rpartition("@")[2]
 
 
