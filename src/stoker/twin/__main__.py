@@ -74,6 +74,7 @@ def _machines(settings: Settings, world: World) -> Machines:
         walls=settings.walls,
         shown=settings.shown,
         authority=tls.certificate(settings.folder / "tls").authority,
+        outward=True,  # a rehearsal in which nothing can be installed is none
     )
 
 
