@@ -35,6 +35,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "cancel": "End runs early.",
         "evict": "Take a run's machine away, to see what it does.",
         "rm": "Remove ended runs and what is stored of them.",
+        "sweep": "Find and remove machines that no run needs any more.",
     },
     "Set up": {
         "doctor": "Check that this computer is ready to run jobs.",

@@ -141,7 +141,7 @@ def _evicted(run: Run, now: datetime) -> Decision:
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
     again = Decision(replace(run, state=RunState.QUEUED, reason="was evicted; waits for a new node"))
-    notice = f"with {attempt.notice.seconds:g} s notice" if attempt.notice else "without notice"
+    notice = f"with {attempt.notice.seconds:.3g} s notice" if attempt.notice else "without notice"
     return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}; starting another")
 
 

@@ -90,3 +90,5 @@ class NodeSight:
     reason: str = ""
     trouble: str = ""  # the code of the error that ended it, such as `no-capacity`; empty: none that is known
     still: bool = False  # gone for certain: nothing of it can run, though something may be left to release
+    resources: tuple[str, ...] = ()  # what it is made of, each as `kind/name`; empty where that costs nothing
+    usd_per_hour: Decimal = Decimal(0)  # what it costs now

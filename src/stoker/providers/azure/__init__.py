@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 from typing import ClassVar
@@ -27,6 +28,7 @@ GROUPS_API = "2024-03-01"
 EVENTS = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
 TOKENS = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
 _SIZES_KEPT_S = 3600.0
+_INVENTORY_KEPT_S = 10.0  # Azure counts requests
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 
@@ -37,7 +39,7 @@ class AzureProvider:
         spot=True,
         scale_to_zero=True,
         market=True,
-        look_every_s=1.0,
+        look_every_s=2.0,
         patience_s=15.0,
         lease_s=600.0,
     )
@@ -45,6 +47,7 @@ class AzureProvider:
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home
         self._sizes: dict[str, tuple[float, list[sizes.Size]]] = {}
+        self._inventory: dict[str, tuple[float, tuple[str, ...]]] = {}  # by group: when it was asked, what is in it
 
     def offers(self, need: Need) -> list[Offer]:
         regions = [need.region] if need.region else self._account.regions
@@ -76,8 +79,9 @@ class AzureProvider:
             groups = self._cloud.groups()
         except NotSetUp:
             return []
+        self._inventory = {name: known for name, known in self._inventory.items() if name in {g.name for g in groups}}
         return [
-            self._sight(key, group, vms.get(group.name.lower()))
+            self._with_costs(self._sight(key, group, vms.get(group.name.lower())), group, vms.get(group.name.lower()))
             for group in groups
             if (key := naming.key_of(group.tags, self._account.workspace))
         ]
@@ -141,6 +145,15 @@ class AzureProvider:
         if vm.power in _GOING:
             return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=vm.power == "deallocated")
         return NodeSight(key, NodeState.UP if vm.power == "running" else NodeState.STARTING)
+
+    def _with_costs(self, sight: NodeSight, group: Group, vm: Vm | None) -> NodeSight:
+        read_at, resources = self._inventory.get(group.name, (-_INVENTORY_KEPT_S, ()))
+        if time.monotonic() - read_at >= _INVENTORY_KEPT_S:
+            resources = self._cloud.resources(group.name)
+            self._inventory[group.name] = (time.monotonic(), resources)
+        runs = vm is not None and vm.power not in ("deallocated", "deallocating")
+        price = self._prices.per_hour(vm.region, vm.size, spot=vm.spot) if vm and runs else None
+        return replace(sight, resources=resources, usd_per_hour=price or Decimal(0))
 
     def _without_machine(self, key: str, group: Group) -> NodeSight:
         made = self._cloud.deployed(group.name)

@@ -100,6 +100,15 @@ class Cloud:
         with _speaking(f"deleting the group {name}"), suppress(_missing_error()):
             self._resources.resource_groups.begin_delete(name, polling=False)
 
+    def resources(self, group: str) -> tuple[str, ...]:
+        """Everything in a group, as `kind/name`; a group that is gone has nothing in it."""
+        with _speaking(f"listing the group {group}"):
+            try:
+                found = list(self._resources.resources.list_by_resource_group(group))
+            except _missing_error():
+                return ()
+        return tuple(sorted(f"{one.type.split('/', 1)[1]}/{one.name}" for one in found))
+
     def skus(self, region: str) -> list[Mapping[str, Any]]:
         with _speaking(f"listing the sizes of {region}"):
             found = self._compute.resource_skus.list(filter=f"location eq '{region}'")

@@ -1,0 +1,34 @@
+"""What a run leaves behind, as the cloud says it: asked until nothing is there, or patience ends."""
+
+from __future__ import annotations
+
+import time
+
+from stoker.cli.sweep import summary
+from stoker.client.client import Client
+from stoker.client.nodes import Node, Nodes
+from stoker.errors import StokerError
+from stoker.model.run import Run
+
+_PATIENCE_S = 60.0
+_EVERY_S = 0.5
+
+
+def left(client: Client, run: Run) -> str:
+    """A line for the end of `stoker run`; empty where the run had no machine that costs anything."""
+    if run.attempt is None or run.attempt.offer is None:
+        return ""
+    try:
+        remains = _until_gone(client, run)
+    except StokerError as error:
+        return f"what is left could not be asked: {error.message}; look with `stoker sweep`"
+    return summary(remains) + (": they are being removed; look with `stoker sweep`" if remains else "")
+
+
+def _until_gone(client: Client, run: Run) -> list[Node]:
+    nodes, deadline = Nodes(client.connection), time.monotonic() + _PATIENCE_S
+    while remains := [one for one in nodes.all() if one.run == run.id]:
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_EVERY_S)
+    return remains

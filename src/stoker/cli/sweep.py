@@ -1,0 +1,93 @@
+"""`stoker sweep`: what is left, and its removal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import click
+
+from stoker.cli import terminal, words
+from stoker.cli.command import Command, json_option
+from stoker.cli.tables import Cell, Column, table
+from stoker.cli.terminal import paint_data, say, show, show_json
+from stoker.client.client import Client
+from stoker.client.nodes import Node, Nodes
+
+_COLUMNS = (
+    Column("NODE", least=12),
+    Column("ON"),
+    Column("STATE"),
+    Column("RESOURCES", right=True),
+    Column("$/H", right=True),
+    Column("WHAT", least=12),
+)
+_GONE_S = 120.0  # clouds delete slowly
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker sweep", "show what no run needs any more, and ask"),
+        ("stoker sweep --yes", "remove it without being asked"),
+        ("stoker sweep --json", "for a program: the list, nothing is removed"),
+    ],
+)
+@click.option("-y", "--yes", is_flag=True, help="Remove it without asking.")
+@json_option()
+def command(yes: bool, as_json: bool) -> int:
+    """Find machines and whatever belongs to them that no run needs any more, and remove it.
+
+    Every provider is asked for everything that is ours. The server does the same by itself all the time; this is how
+    you make sure.
+    """
+    nodes = Nodes(Client.connect().connection)
+    left = unclaimed(nodes)
+    if as_json and not yes:
+        show_json({"left": left, "removed": []})
+        return 0
+    if left and not as_json:
+        _tell(left)
+    if left and not (yes or terminal.ask(f"remove {words.count(len(left), 'node')}?")):
+        return 1
+    for one in left:
+        nodes.release(one.key)
+    after = _until_gone(nodes) if left else []
+    if as_json:
+        show_json({"left": after, "removed": [one.key for one in left]})
+    else:
+        say(summary(after))
+    return 1 if after else 0
+
+
+def unclaimed(nodes: Nodes) -> list[Node]:
+    return [one for one in nodes.all() if not one.claimed]
+
+
+def summary(left: Sequence[Node]) -> str:
+    """`0 resources, $0.00/h`, as the clouds say it."""
+    cost = sum(one.usd_per_hour for one in left)
+    return f"{words.count(sum(len(one.resources) or 1 for one in left), 'resource')} left, ${cost:.2f}/h"
+
+
+def _tell(left: Sequence[Node]) -> None:
+    rows = [
+        [
+            Cell(one.key),
+            Cell(one.provider),
+            Cell(one.state),
+            Cell(str(len(one.resources) or 1)),
+            Cell(f"{one.usd_per_hour:.4f}"),
+            Cell(", ".join(one.resources) or one.reason),
+        ]
+        for one in left
+    ]
+    for line in table(_COLUMNS, rows, terminal.width(), paint_data):
+        show(line)
+
+
+def _until_gone(nodes: Nodes) -> list[Node]:
+    deadline = time.monotonic() + _GONE_S
+    while (left := unclaimed(nodes)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return left

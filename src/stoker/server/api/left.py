@@ -1,0 +1,60 @@
+"""What nodes are there, as the providers see them, and which of them no run claims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from fastapi import APIRouter, Request, Response
+
+from stoker.engine.sweeping import claimed
+from stoker.model.node import NodeSight
+from stoker.server.api.shape import answer, service_of
+from stoker.server.outside import call
+from stoker.server.service import Service
+
+router = APIRouter(tags=["nodes"])
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """One node that is there. `run` is the id of the one it was for."""
+
+    provider: str
+    key: str
+    run: str
+    state: str
+    reason: str
+    claimed: bool
+    resources: tuple[str, ...]
+    usd_per_hour: Decimal
+
+
+@router.get("/nodes")
+async def nodes(request: Request) -> Response:
+    """Asked of every provider now, as it sees them."""
+    return answer({"nodes": await _look(service_of(request))})
+
+
+@router.delete("/nodes/{key}")
+async def release(request: Request, key: str) -> Response:
+    """Releases a node that no run claims. Twice is fine."""
+    service = service_of(request)
+    for one in await _look(service):
+        if one.key == key and not one.claimed:
+            await call(service.providers[one.provider].stop, key)
+    return answer({"released": key})
+
+
+async def _look(service: Service) -> list[Left]:
+    needed = claimed(service.ledger.open)
+    found: list[Left] = []
+    for name, provider in service.providers.items():
+        found += [_left(name, sight, sight.key in needed) for sight in await call(provider.look)]
+    return found
+
+
+def _left(provider: str, sight: NodeSight, is_claimed: bool) -> Left:
+    run = sight.key.rpartition("-")[0]
+    facts = (str(sight.state), sight.reason, is_claimed, sight.resources, sight.usd_per_hour)
+    return Left(provider, sight.key, run, *facts)
