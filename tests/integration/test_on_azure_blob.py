@@ -246,6 +246,38 @@ def test_a_run_whose_token_ended_while_no_server_was_there_catches_up(shell: She
     assert shell.stoker("logs", "job-1").stdout == lines(100)
 
 
+def test_a_sas_that_is_replaced_in_time_costs_nothing(shell: Shell, azurite: Azurite) -> None:
+    """Nothing narrower can be made of a SAS: nodes have it, and get the next one when it is given."""
+    url = azurite.new_container()
+    use(shell, url, azurite.sas(url, for_s=12).values["token"])
+    shell.write("train.py", COUNTER.format(lines=150))
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    started(shell, "job-1")
+    use(shell, url, azurite.sas(url).values["token"])
+    facts = shell.ended("job-1")
+    assert (facts["state"], len(facts["attempts"])) == ("succeeded", 1), facts
+    assert shell.stoker("logs", "job-1").stdout == lines(150)
+
+
+def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azurite: Azurite) -> None:
+    url = azurite.new_container()
+    use(shell, url, azurite.sas(url, for_s=8).values["token"])
+    shell.write("train.py", COUNTER.format(lines=3000))
+    shell.job("python train.py")
+    shell.stoker("run", "--detach")
+    started(shell, "job-1")
+
+    def told() -> str:
+        run = json.loads(shell.stoker("ps", "--json").stdout)["runs"][0]
+        return str(run["reason"])
+
+    shell.wait_for(lambda: "its store cannot be used" in told(), "a word about it")
+    assert "expired" in told() or "ended" in told()
+    assert "sig=" not in told()
+    assert shell.agents(), "the script goes on"
+
+
 def test_the_token_of_a_run_opens_no_other_run(azurite: Azurite) -> None:
     url = azurite.new_container()
     store = open_store(url, azurite.account_key)

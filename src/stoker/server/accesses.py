@@ -61,6 +61,11 @@ class Accesses:
         self.trouble.pop(attempt.key, None)
         self._note(attempt, access)
 
+    def renew_soon(self) -> None:
+        """The credential of a store was replaced: what was made of the old one may end at any moment."""
+        self._due.clear()
+        self._ends.clear()
+
     def forget(self, node_key: str) -> None:
         self._due.pop(node_key, None)
         self._ends.pop(node_key, None)

@@ -96,14 +96,17 @@ class Shelf:
     def tidy(self, in_use: Collection[str]) -> None:
         """Removes snapshots that no run names, and blobs that no snapshot names."""
         old = time.time() - _YOUNG_S
+        snapshots = list(self._store.list("snapshots"))
+        unused = [one.key for one in snapshots if _id(one.key) not in in_use and one.changed_at < old]
+        if not unused and pacing(self._store) is not NEAR:
+            return  # to look for blobs that nobody names, every snapshot would have to be read
+        for key in unused:
+            self._store.delete(key)
         needed: set[str] = set()
-        for stored in list(self._store.list("snapshots")):
-            id = stored.key.removeprefix("snapshots/").removesuffix(".json")
-            if id not in in_use and stored.changed_at < old:
-                self._store.delete(stored.key)
-                continue
-            snapshot = wire.load(Snapshot, self._store.get(stored.key))
-            needed |= {entry.sha256 for entry in snapshot.entries}
+        kept = [one.key for one in snapshots if one.key not in unused]
+        with ThreadPoolExecutor(1 if pacing(self._store) is NEAR else _AT_ONCE, "shelf") as threads:
+            for data in threads.map(self._store.get, kept):
+                needed |= {entry.sha256 for entry in wire.load(Snapshot, data).entries}
         for stored in list(self._store.list("blobs")):
             sha256 = stored.key.rsplit("/", 1)[-1]
             if sha256 not in needed and stored.changed_at < old:
@@ -117,6 +120,10 @@ class Shelf:
             return False
         self._known.add(sha256)
         return True
+
+
+def _id(key: str) -> str:
+    return key.removeprefix("snapshots/").removesuffix(".json")
 
 
 class Shelves:

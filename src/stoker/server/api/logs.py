@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from stoker.errors import Missing
+from stoker.errors import Missing, StoreUnavailable
 from stoker.model import layout
 from stoker.model.run import Attempt, Run
 from stoker.server.api.shape import answer, service_of
@@ -62,10 +62,13 @@ async def _follow(service: Service, run: Run, number: int, rank: int, offset: in
     while True:
         # Asked before reading: what an attempt that is over has written is all there.
         over = _over(run, number)
-        async for piece in _read(store, run.id, number, rank, offset):
-            offset += len(piece)
-            pause_s = pace.eager_s
-            yield piece
+        try:
+            async for piece in _read(store, run.id, number, rank, offset):
+                offset += len(piece)
+                pause_s = pace.eager_s
+                yield piece
+        except StoreUnavailable:  # it will be back, and then the rest comes
+            over, pause_s = False, pace.lazy_s
         if over:
             return
         run = await _next(service, run, pause_s)

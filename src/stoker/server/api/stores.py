@@ -58,6 +58,7 @@ async def add(request: Request) -> Response:
     store = await call(service.stores.add, given.name, url, credential, service.clock.now())
     if given.use:
         store = await call(service.stores.use, store.name)
+    service.accesses.renew_soon()
     service.reconciler.wake()
     return answer({"store": store, "findings": findings})
 
