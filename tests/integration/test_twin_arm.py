@@ -335,6 +335,22 @@ def usd(cloud: TwinHandle, resource: str) -> float:
     return float(sum(one["usd"] for one in cloud.ask("bill")["charges"] if one["resource"] == resource))
 
 
+def test_machines_that_ran_when_the_twin_went_down_run_again_when_it_comes_back(tmp_path: Path) -> None:
+    machines = FakeMachines()
+    first = Twin(tmp_path, lambda _: machines)
+    first.start()
+    azure = Azure(first.address)
+    make_group(azure, "group")
+    create(azure, "group")
+    (machine,) = machines.machines.values()
+    first.power_down()
+    first.close()
+    assert not machine.on
+    with twin(tmp_path, machines) as again:
+        again.wait(lambda _: machine.on)
+        assert (power(azure, "group"), machine.boots) == ("PowerState/running", 2)
+
+
 LEAVE = """
 import json, urllib.request
 def ask(url, method="GET", **headers):

@@ -131,9 +131,14 @@ def test_a_deployment_makes_its_parts_in_order_and_ends_with_the_last() -> None:
     path = azure.inside("Microsoft.Resources/deployments/one")
     assert azure.ask("PUT", path, deployment(azure)).status == 201
     assert azure.ask("GET", path).body["properties"]["provisioningState"] == "Running"
+    with pytest.raises(Refused, match="DeploymentActive"):
+        azure.ask("PUT", path, deployment(azure))
     azure.pass_time(2)
     told = azure.ask("GET", path).body["properties"]
     assert told["provisioningState"] == "Succeeded"
+    assert azure.ask("PUT", path, deployment(azure)).status == 201  # and again it makes nothing new
+    azure.pass_time(2)
+    assert azure.done == [("create", "vm")]
     assert "hush" not in str(told)
     assert azure.power() == "running"
 

@@ -88,6 +88,8 @@ def test_deleting_a_vm_takes_what_was_to_go_with_it_and_leaves_the_rest(azure: A
     azure.ready_vm()
     azure.ask("DELETE", azure.path())
     assert azure.ask("GET", azure.path()).body["properties"]["provisioningState"] == "Deleting"
+    with pytest.raises(Refused, match="marked for deletion"):
+        azure.ask("POST", azure.path("vm", "start"))
     azure.pass_time(2)
     assert azure.kinds() == ["resourceGroups", "virtualNetworks"]
     assert azure.ask("DELETE", azure.path()).status == 204

@@ -80,7 +80,9 @@ class Twin:
         self.machines.close()
 
     def power_down(self) -> None:
-        """Every machine is switched off; a later twin switches them on again."""
+        """Every machine is switched off; a later twin switches them on again. Time stops first, or it would be taken
+        for the machines' own doing."""
+        self.world.close()
         for instance in self.world.cloud.instances.values():
             if self.machines.alive(instance.name):
                 self.machines.power_off(instance.name)

@@ -10,7 +10,7 @@ from stoker.twin import ids
 from stoker.twin.arm import generic, groups
 from stoker.twin.arm.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
 from stoker.twin.arm.template import Scope, evaluate
-from stoker.twin.refusal import Refused
+from stoker.twin.refusal import Refused, conflict
 from stoker.twin.state import Cloud, Resource
 
 DEPLOYMENTS = "Microsoft.Resources/deployments"
@@ -21,6 +21,7 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     """Asks for each part as its own PUT would, and ends when they have. The first refusal ends it as failed."""
     groups.require(cloud, ask)
     groups.refuse_deleting(cloud, ask)
+    _refuse_active(cloud, ask)
     planned = _ordered(_resources(cloud, ask))
     given = ask.body["properties"]
     shown = {
@@ -41,6 +42,18 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     cloud = cloud.put_operation(replace(operation, after=parts))
     cloud = cloud.put(_with_outputs(cloud, ask, deployment))
     return cloud, accepted(ask, operation, deployment.answer(), status=201)
+
+
+def _refuse_active(cloud: Cloud, ask: Ask) -> None:
+    """One that is under way cannot be asked for again, not even with the same template."""
+    there = cloud.find(ask.id)
+    if there and there.properties["provisioningState"] == "Running":
+        raise conflict(
+            f"Unable to edit or replace deployment '{there.name}': previous deployment from "
+            f"'{there.properties['timestamp']}' is still active. Please see "
+            "https://aka.ms/arm-deploy for usage details.",
+            "DeploymentActive",
+        )
 
 
 @route("POST", DEPLOYMENTS, "validate")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import events, lifecycle, quota
-from stoker.twin.arm import admission, generic, groups
+from stoker.twin.arm import admission, generic, groups, vmparts
 from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route, shown
 from stoker.twin.lifecycle import VMS
 from stoker.twin.refusal import Refused, conflict, invalid, not_found
@@ -136,6 +136,7 @@ generic.deletable(EXTENSIONS, _anything_goes)
 
 def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
     vm = generic.require(cloud, ask)
+    vmparts.refuse_deleting(vm, ask.target.tail)
     instance = cloud.instance(vm.id)
     if instance is None:
         raise conflict(f"VM '{vm.name}' could not be provisioned, and cannot do this.", "OperationNotAllowed")

@@ -14,7 +14,7 @@ from stoker.twin.arm.ask import ROUTES, Ask
 from stoker.twin.arm.disks import DISKS
 from stoker.twin.arm.disks import put as put_disk
 from stoker.twin.arm.identities import IDENTITIES
-from stoker.twin.refusal import Refused, invalid
+from stoker.twin.refusal import Refused, conflict, invalid
 from stoker.twin.state import Cloud, Notice, Resource
 
 _SECRET = (("osProfile", "customData"), ("osProfile", "adminPassword"))
@@ -154,6 +154,15 @@ def custom_data(vm: Resource) -> bytes:
         return base64.b64decode(text, validate=True)
     except binascii.Error:
         return b""
+
+
+def refuse_deleting(vm: Resource, operation: str) -> None:
+    if vm.properties["provisioningState"] == "Deleting":
+        raise conflict(
+            f"Operation '{operation}' is not allowed on VM '{vm.name}' since the VM is marked for deletion. You can "
+            "only retry the Delete operation (or wait for an ongoing one to complete).",
+            "OperationNotAllowed",
+        )
 
 
 def announced(cloud: Cloud, notice: Notice, ask: Ask) -> Cloud:

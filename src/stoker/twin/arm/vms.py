@@ -116,6 +116,7 @@ _FIXED = (  # what cannot be changed once the VM is there
 
 def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> tuple[Cloud, Answer]:
     """The same PUT again changes nothing and starts nothing."""
+    vmparts.refuse_deleting(vm, "Create or Update VM")
     everything = _merged(vm.properties, vm.secret)
     for path in _FIXED:
         asked, there = _at(given, path), _at(everything, path)
