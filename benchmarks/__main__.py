@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import checkpoint, data, eviction, logs, ncf, queue, snapshot, startup, submit
+from benchmarks import checkpoint, data, eviction, logs, mount, ncf, queue, snapshot, startup, submit
 from benchmarks.commands import CommandFailed, alone
 from benchmarks.measure import Plan, Result
 from benchmarks.peers import PEERS
@@ -23,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "checkpoint": checkpoint.run,
     "eviction": eviction.run,
     "data": data.run,
+    "mount": mount.run,
     "ncf": ncf.run,
 }
 

@@ -118,7 +118,6 @@ def test_what_the_job_page_says_of_local_is_so(tmp_path: Path) -> None:
     jobs = {
         "image": {"environment": {"image": "x"}},
         "dockerfile": {"environment": {"dockerfile": "x"}},
-        "dataset": {"data": {"x": {"dataset": "x"}}},
     }
     assert refused == set(jobs)
     providers = load(Setup(Home(tmp_path)))

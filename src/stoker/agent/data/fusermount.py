@@ -26,8 +26,8 @@ def write_shim(folder: Path, command: Sequence[str]) -> Path:
     return folder
 
 
-def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """`-u … DIR` unmounts, anything else mounts, as libfuse's own program."""
+def main(arguments: Sequence[str], told: Mapping[str, str]) -> int:
+    """`-u … DIR` unmounts, anything else mounts, as libfuse's own program; `told` has the channel to answer by."""
     place = os.fsencode(arguments[-1])
     if any(word.startswith("-") and not word.startswith("--") and "u" in word for word in arguments[:-1]):
         return 1 if libc().umount2(place, DETACH) else 0
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     kind, source, flags, data = mount_arguments(options, device)
     if libc().mount(source.encode(), place, kind.encode(), flags, data.encode()):
         return 1
-    with socket.socket(fileno=os.dup(int(variables["_FUSE_COMMFD"]))) as channel:
+    with socket.socket(fileno=os.dup(int(told["_FUSE_COMMFD"]))) as channel:
         channel.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [device]))])
     return 0
 
