@@ -132,6 +132,8 @@ class Watch:
                 reason = self._why(self.facts)
                 return f"waiting: {reason}" if reason else ""
             case RunState.STARTING if self._may_ask():
+                if reason := self._why(self.facts):
+                    return f"starting: {reason}"
                 events = self.run.events()
                 return f"starting: {events[-1].text}" if events else ""
             case RunState.RUNNING if self._may_ask(_TROUBLE_EVERY_S):

@@ -168,10 +168,12 @@ class Reconciler:
 
 
 def _staging(report: Report) -> str:
-    """How far the data has come, as long as that is all that happens."""
+    """How far the data has come, in tenths: whoever follows the run gets a line for each."""
     read = sum(one.read_bytes for one in report.data.values())
     total = sum(one.size_bytes - one.cached_bytes for one in report.data.values())
-    return f"brings its data: {read / 1e6:,.0f} of {total / 1e6:,.0f} MB" if total else "brings its data"
+    if total <= 0:
+        return "brings its data"
+    return f"brings its data: {min(10 * read // total, 10)}0 % of {total / 1e6:,.0f} MB"
 
 
 def _slots(provider: Provider) -> int | None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from stoker.agent.data import trees, urls
@@ -130,7 +131,7 @@ class Staging:
         place = one.top / urls.name_of(one.order.url)
         work = urls.UrlFetch(self._site.cache, self._site.check, self._site.tell, one.tally)
         for _ in range(_TRIES):
-            sha256, one.size_bytes = work.fetch(one.order.url, one.order.sha256, self._make_room)
+            sha256, one.size_bytes = work.fetch(one.order.url, one.order.sha256, partial(self._make_room, one))
             one.fetched += [sha256] if work.fetched else []
             one.cached_bytes = 0 if work.fetched else one.size_bytes
             with suppress(FileNotFoundError):
@@ -139,7 +140,8 @@ class Staging:
                 return place
         raise StoreFailed(f"the cache of this node loses what `{one.name}` needs", hint="raise STOKER_CACHE_LIMIT")
 
-    def _make_room(self, name: str, size_bytes: int) -> None:
+    def _make_room(self, one: Input, name: str, size_bytes: int) -> None:
+        one.size_bytes = size_bytes
         self._site.hold.reserve({name: size_bytes}, self._site.limit_bytes)
 
     def _keep(self) -> None:
