@@ -8,7 +8,7 @@ import random
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import BadInput, DatasetRefused
@@ -27,10 +27,14 @@ trees = st.lists(uploaded | in_place, unique_by=lambda file: file.path, max_size
 )
 
 
+calm = settings(deadline=None, max_examples=60)  # a busy computer is no reason to fail
+
+
 def file(path: str, data: bytes = b"x") -> DataFile:
     return DataFile(path, len(data), hashlib.sha256(data).hexdigest())
 
 
+@calm
 @given(trees)
 def test_a_manifest_comes_back_as_it_was_written(files: list[DataFile]) -> None:
     written = Manifest(files)
@@ -39,6 +43,7 @@ def test_a_manifest_comes_back_as_it_was_written(files: list[DataFile]) -> None:
     assert read.to_bytes() == written.to_bytes()
 
 
+@calm
 @given(trees, st.randoms(use_true_random=False))
 def test_the_version_id_does_not_depend_on_the_order_of_the_files(files: list[DataFile], chance: random.Random) -> None:
     shuffled = list(files)
@@ -46,6 +51,7 @@ def test_the_version_id_does_not_depend_on_the_order_of_the_files(files: list[Da
     assert Manifest(shuffled).id == Manifest(files).id
 
 
+@calm
 @given(trees.filter(len), st.data())
 def test_the_version_id_changes_with_anything_that_is_in_it(files: list[DataFile], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(files) - 1))
@@ -53,6 +59,7 @@ def test_the_version_id_changes_with_anything_that_is_in_it(files: list[DataFile
     assert Manifest(other).id != Manifest(files).id
 
 
+@calm
 @given(
     st.lists(names | st.sampled_from(["..", ".", "", "C:", "\\..\\", "a\0b"]), min_size=1, max_size=5).map("/".join),
     st.sampled_from(["", "/", "../", "C:\\", "\\\\server\\", "x/../../"]),

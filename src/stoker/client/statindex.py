@@ -6,6 +6,21 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
+
+
+class Seen(Protocol):
+    """What the system says of a file: an `os.stat_result`, or the few things of it that are needed."""
+
+    @property
+    def st_size(self) -> int: ...
+    @property
+    def st_mtime_ns(self) -> int: ...
+    @property
+    def st_ctime_ns(self) -> int: ...
+    @property
+    def st_ino(self) -> int: ...
+
 
 Row = list[int | str]  # size, mtime_ns, ctime_ns, inode, sha256
 
@@ -23,7 +38,7 @@ class StatIndex:
         self._old = _read(file) if file else {}
         self._new: dict[str, Row] = {}
 
-    def known(self, path: str, seen: os.stat_result) -> str:
+    def known(self, path: str, seen: Seen) -> str:
         """The file's hash if it is as it was, or an empty string."""
         row = self._old.get(path)
         if not row or row[1] != seen.st_mtime_ns or row[2] != seen.st_ctime_ns:
@@ -33,7 +48,7 @@ class StatIndex:
         self._new[path] = row
         return str(row[4])
 
-    def learn(self, path: str, seen: os.stat_result, sha256: str, read_at_ns: int) -> None:
+    def learn(self, path: str, seen: Seen, sha256: str, read_at_ns: int) -> None:
         """Takes note of a hash; `read_at_ns` is the time just before the file was opened."""
         tick_ns = _FINE_TICK_NS if seen.st_mtime_ns % 1_000_000 else _COARSE_TICK_NS
         if max(seen.st_mtime_ns, seen.st_ctime_ns) + tick_ns < read_at_ns:

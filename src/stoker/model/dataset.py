@@ -19,6 +19,7 @@ from stoker.model import layout
 from stoker.model.snapshot import checked_path
 
 _FORMAT = 1
+_ROWS = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _PART = r"(?!\.\.?(?:/|\Z))[^/\0\\:]+"  # a name that means the same everywhere, and is neither `.` nor `..`
 _PLAIN_PATH = re.compile(f"{_PART}(?:/{_PART})*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -87,7 +88,7 @@ class Manifest:
         return sum(file.size_bytes for file in self.files)
 
     def to_bytes(self) -> bytes:
-        rows = ",\n".join(json.dumps(_row(file), separators=(",", ":"), ensure_ascii=False) for file in self.files)
+        rows = ",\n".join(_ROWS.encode(_row(file)) for file in self.files)
         return f'{{"format":{_FORMAT},"files":[\n{rows}\n]}}\n'.encode()
 
     @property

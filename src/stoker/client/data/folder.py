@@ -16,12 +16,25 @@ UNFINISHED = ".stoker-part-"  # what a download that was cut off leaves behind
 _MOST_SHOWN = 3
 
 
+class Seen(NamedTuple):
+    """The part of an `os.stat_result` that tells whether a file changed: a fifth of its size, times a million files."""
+
+    st_size: int
+    st_mtime_ns: int
+    st_ctime_ns: int
+    st_ino: int
+
+    @classmethod
+    def of(cls, seen: os.stat_result) -> Seen:
+        return cls(seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+
+
 class Found(NamedTuple):
     """A file: its path in the dataset, where its bytes are, and what the system says of it."""
 
     path: str
     place: str
-    seen: os.stat_result
+    seen: Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,7 @@ def look(root: Path, *, follow_links: bool = False) -> list[Found]:
         top = os.path.realpath(root, strict=True)
         seen = os.stat(top)  # noqa: PTH116  # the same call as for every file below
         if stat.S_ISREG(seen.st_mode):
-            return [Found(_checked_name(root.name), top, seen)]
+            return [Found(_checked_name(root.name), top, Seen.of(seen))]
     except OSError as error:
         raise DatasetRefused(f"`{root}` cannot be read: {_reason(error)}") from error
     found: list[Found] = []
@@ -94,7 +107,7 @@ def _add(entry: os.DirEntry[str], folder: _Open, found: list[Found], todo: list[
     except OSError as error:
         raise _unreadable(path, error) from error
     if stat.S_ISREG(seen.st_mode):
-        found.append(Found(path, place, seen))
+        found.append(Found(path, place, Seen.of(seen)))
     elif stat.S_ISDIR(seen.st_mode):
         mark = (seen.st_dev, seen.st_ino)
         if mark in folder.above:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.client.data.counting import Counted
 from stoker.client.data.putting import index_file
 from stoker.client.data.reaching import Reaching
 from stoker.client.data.registry import Registry
@@ -60,7 +61,8 @@ def get(
         store = reaching.store(version.store, reads=prefixes(plan.wanted))
         _check_in_place(store, version, plan.wanted)
         items = (Item(target.place(file), file.stored_at, file.size_bytes, file.sha256) for file in plan.wanted)
-        download(store, items, progress.moved)
+        counted = Counted(store, lambda size: progress.moved(size, 0))
+        download(counted, items, lambda _, files: progress.moved(0, files))
         _check_in_place(store, version, plan.wanted)  # in case one was replaced while it was being read
     for first, other in plan.copies:
         target.copy(first, other)

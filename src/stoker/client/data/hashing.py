@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from stoker.client.data.folder import Found
+from stoker.client.data.folder import Found, Seen
 from stoker.client.digest import digest, unchanged
 from stoker.client.statindex import StatIndex
 from stoker.errors import DatasetRefused
@@ -63,7 +63,7 @@ def _hash(one: Found) -> tuple[Found, str, int]:
                 f"`{one.path}` cannot be read: {reason}", hint="make it readable, or leave it out"
             ) from error
         if sha256 and unchanged(before, after):
-            return one._replace(seen=after), sha256, read_at_ns
+            return one._replace(seen=Seen.of(after)), sha256, read_at_ns
     raise DatasetRefused(
         f"`{one.path}` changed each of the {_TRIES} times it was read", hint="try again once nothing writes to it"
     )

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.client.data.counting import Counted
 from stoker.client.data.folder import Found, clashes, look
 from stoker.client.data.hashing import hashes
 from stoker.client.data.reaching import Reaching
@@ -97,7 +98,8 @@ class _Putting:
             return Put(same, False, 0, 0, warnings)
         store = self._reaching.store(self._start.store, reads=["data/"], writes=["data/"])
         self._progress.begin("putting", len(found), sum(one.seen.st_size for one in found))
-        upload(store, self._lacking(found, store), self._progress.moved)
+        told = self._progress.moved
+        upload(Counted(store, lambda size: told(size, 0)), self._lacking(found, store), lambda _, files: told(0, files))
         version = self._register()
         new = self._start.newest is None or version.number != self._start.newest.number
         return Put(version, new, len(self._sent), sum(self._sent.values()), warnings)

@@ -12,8 +12,11 @@ from stoker.client.connection import Connection
 from stoker.client.settings import Settings
 from stoker.errors import StoreDenied
 from stoker.stores import Store, Stored
-from stoker.stores.access import Access
-from stoker.stores.nodeaccess import AccessStore, open_access
+from stoker.stores.access import Access, Route
+from stoker.stores.folder import FolderStore
+from stoker.stores.nodeaccess import AccessStore
+from stoker.stores.opening import open_granted
+from stoker.stores.transfer import AT_ONCE
 
 T = TypeVar("T")
 _EARLY_S = 300.0  # before the end: a piece that is under way has to arrive
@@ -33,7 +36,7 @@ class Reaching:
         asked = {"reads": list(reads), "writes": list(writes)}
         told = self._connection.post(f"/v1/stores/{quote(name, safe='')}/access", asked)
         access = Access.from_text(told["access"])
-        if not self._settings.local and any(route.url.startswith("file:") for route in access.routes):
+        if not self._settings.local and any(map(_is_folder, access.routes)):
             raise StoreDenied(
                 f"the store `{name}` is a folder of the server's computer",
                 hint="name a store that both can reach with `--store`; `stoker store ls` lists them",
@@ -47,9 +50,11 @@ class Reached:
     def __init__(self, ask: Callable[[], Access]) -> None:
         self._ask = ask
         self._lock = threading.Lock()
-        self._opened = open_access(ask())
+        self._opened = open_granted(ask())
         self._renew_at = _renew_at(self._opened.access)
         self.url = self._opened.url
+        folders = all(_is_folder(route) for route in self._opened.access.routes)
+        self.at_once = FolderStore.at_once if folders else AT_ONCE
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         return self._try(lambda store: store.get(key, start, size))
@@ -90,6 +95,10 @@ class Reached:
             if self._opened.access is old:
                 self._opened.renew(self._ask())
                 self._renew_at = _renew_at(self._opened.access)
+
+
+def _is_folder(route: Route) -> bool:
+    return route.url.startswith("file:")
 
 
 def _renew_at(access: Access) -> float:

@@ -1,0 +1,71 @@
+"""A store that tells of every piece that goes to it or comes from it, so that a large file shows its progress too."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
+
+from stoker.stores import Store, Stored
+from stoker.stores.transfer import AT_ONCE
+
+
+class Counted:
+    """`told` hears of bytes; of those that did not arrive, it hears once more with a minus."""
+
+    def __init__(self, store: Store, told: Callable[[int], None]) -> None:
+        self._store = store
+        self._told = told
+        self.url = store.url
+        self.at_once = int(getattr(store, "at_once", AT_ONCE))
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        data = self._store.get(key, start, size)
+        self._told(len(data))
+        return data
+
+    def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
+        if isinstance(data, bytes):
+            self._store.put(key, data, only_new=only_new)
+            self._told(len(data))
+            return
+        source = _Source(data, self._told)
+        try:
+            self._store.put(key, cast(BinaryIO, source), only_new=only_new)
+        except BaseException:
+            self._told(-source.read_bytes)
+            raise
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        return self._store.append(key, offset, data)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        return self._store.list(prefix)
+
+    def delete(self, key: str) -> None:
+        self._store.delete(key)
+
+
+class _Source(io.RawIOBase):
+    def __init__(self, source: BinaryIO, told: Callable[[int], None]) -> None:
+        super().__init__()
+        self._source = source
+        self._told = told
+        self.read_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = self._source.read(-1 if size is None else size) or b""
+        self._count(len(data))
+        return data
+
+    def readinto(self, buffer: Any, /) -> int:
+        size: int = self._source.readinto(buffer)  # type: ignore[attr-defined]  # raw files have it
+        self._count(size)
+        return size
+
+    def _count(self, size: int) -> None:
+        self.read_bytes += size
+        self._told(size)
