@@ -148,6 +148,42 @@ def test_addresses_of_a_subnet_are_given_once(azure: Asker) -> None:
     assert azure.ready_vm("d").address == "10.0.0.5"
 
 
+def test_storage_account_names_are_taken_once_and_their_keys_are_told_to_those_who_ask(azure: Asker) -> None:
+    account = azure.inside("Microsoft.Storage/storageAccounts/stokerteam")
+    body = {"location": "westeurope", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+    made = azure.ask("PUT", account, body).body
+    assert made["properties"]["primaryEndpoints"]["blob"] == "http://127.0.0.1:10000/stokerteam/"
+    keys = [one["value"] for one in azure.ask("POST", f"{account}/listKeys").body["keys"]]
+    assert len(set(keys)) == 2
+    assert keys == [one["value"] for one in azure.ask("POST", f"{account}/listKeys").body["keys"]]
+    assert keys[0] not in str(azure.ask("GET", account).body)
+    azure.group("other")
+    with pytest.raises(Refused, match="StorageAccountAlreadyTaken"):
+        azure.ask("PUT", account.replace("/g/", "/other/"), body)
+    assert azure.ask("PUT", f"{account}/blobServices/default/containers/runs").status == 201
+    assert azure.ask("PUT", f"{account}/blobServices/default/containers/runs").status == 200
+    listed = azure.ask("GET", f"{account}/blobServices/default/containers").body["value"]
+    assert [one["name"] for one in listed] == ["runs"]
+    azure.ask("DELETE", account)
+    assert "containers" not in azure.kinds()
+
+
+def test_a_budget_knows_what_was_spent_at_its_scope(azure: Asker) -> None:
+    azure.group("other")
+    properties = {"amount": 10, "category": "Cost", "timeGrain": "Monthly", "timePeriod": {"startDate": "2026-11-01"}}
+    for group in ("g", "other"):
+        azure.ask(
+            "PUT", f"/resourceGroups/{group}/providers/Microsoft.Consumption/budgets/b", {"properties": properties}
+        )
+    azure.ready_vm()
+    azure.pass_time(3600)
+    spent = [
+        azure.ask("GET", f"/resourceGroups/{group}/providers/Microsoft.Consumption/budgets/b").body["properties"]
+        for group in ("g", "other")
+    ]
+    assert [one["currentSpend"]["amount"] for one in spent] == [pytest.approx(0.235, abs=0.001), 0]
+
+
 def test_the_version_is_required_and_must_be_a_date(azure: Asker) -> None:
     for version, code in (("", "MissingApiVersionParameter"), ("newest", "InvalidApiVersionParameter")):
         with pytest.raises(Refused, match=code):

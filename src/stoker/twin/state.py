@@ -164,6 +164,7 @@ class Cloud:
     admin: str = ""  # the client id that owns the subscription
     weather: Weather = Weather()
     now: float = 0.0  # when it was last saved
+    blob: str = "http://127.0.0.1:10000"  # where storage accounts have their Blob service, each below its name
     requests: int = 0
     resources: Mapping[str, Resource] = field(default_factory=dict)  # by id in lower case; groups too
     instances: Mapping[str, Instance] = field(default_factory=dict)  # by the VM's id in lower case

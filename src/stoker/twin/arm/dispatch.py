@@ -6,6 +6,7 @@ import re
 
 from stoker.twin import ids, rights
 from stoker.twin.arm import (  # importing a noun registers its routes
+    budgets,
     deployments,
     disks,
     generic,
@@ -15,6 +16,7 @@ from stoker.twin.arm import (  # importing a noun registers its routes
     operations,
     places,
     roles,
+    storage,
     vmactions,
     vms,
     vmview,
@@ -23,7 +25,10 @@ from stoker.twin.arm.ask import ROUTES, Answer, Ask
 from stoker.twin.refusal import Refused, invalid, locked
 from stoker.twin.state import Cloud
 
-NOUNS = (deployments, disks, generic, groups, identities, network, operations, places, roles, vmactions, vms, vmview)
+NOUNS = (
+    *(budgets, deployments, disks, generic, groups, identities, network, operations, places, roles, storage),
+    *(vmactions, vms, vmview),
+)
 
 _VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta)?$")
 _VERBS = {"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}

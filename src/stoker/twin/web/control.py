@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker.model import wire
 from stoker.twin import catalog, events, meter
+from stoker.twin.arm import storage
 from stoker.twin.refusal import Refused, invalid
 from stoker.twin.state import Cloud, Notice, PriceOrder, Principal, Resource, name_uuid
 from stoker.twin.weather import FORECASTS, Fault, forecast
@@ -32,6 +33,7 @@ class Control:
             "status": self._status,
             "bill": lambda: meter.bill(world.cloud, world.clock.now()),
             "weather": lambda: wire.to_plain(world.cloud.weather),
+            "accounts": self._accounts,
             "requests": lambda: list(log),
         }
         self._posts: dict[str, Callable[[Mapping[str, Any]], Any]] = {
@@ -43,6 +45,7 @@ class Control:
             "quota": self._quota,
             "restrict": self._restrict,
             "speed": self._speed,
+            "blob": self._blob,
             "principal": self._principal,
             "logout": self._logout,
             "calm": self._calm,
@@ -147,6 +150,15 @@ class Control:
         kept = [one for one in self._world.cloud.restrictions if one != key]
         now = (*kept, key) if order.get("on", True) else tuple(kept)
         self._set(lambda cloud, _: replace(cloud, restrictions=now))
+
+    def _blob(self, order: Mapping[str, Any]) -> None:
+        """`{endpoint}`: where the Blob service of storage accounts is that are made from now on."""
+        self._set(lambda cloud, _: replace(cloud, blob=str(order["endpoint"]).rstrip("/")))
+
+    def _accounts(self) -> dict[str, str]:
+        """In the form in which Azurite wants to be told of them: as its variable AZURITE_ACCOUNTS."""
+        accounts = self._world.cloud.all(storage.ACCOUNTS)
+        return {"azurite": ";".join(f"{one.name}:{':'.join(one.secret['keys'])}" for one in accounts)}
 
     def _speed(self, order: Mapping[str, Any]) -> None:
         speed = float(order["speed"])
