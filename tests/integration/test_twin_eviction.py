@@ -37,7 +37,9 @@ while True:
     told = json.load(urllib.request.urlopen(question))
     events = [event["EventType"] + " " + event["Resources"][0] for event in told["Events"]]
     if events:
-        Path("/var/lib/witness/events").write_text("".join(f"{event}\\n" for event in events))
+        part = Path("/var/lib/witness/events.part")  # whole or not at all, for the power may go at any moment
+        part.write_text("".join(f"{event}\\n" for event in events))
+        part.rename("/var/lib/witness/events")
     time.sleep(0.1)
 """
 UNIT = """\

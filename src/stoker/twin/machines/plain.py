@@ -38,7 +38,11 @@ class Plain:
         metadata = _metadata(folder)
         write(folder.plan, rehomed_plan(plan, str(folder.root), _url(metadata)))
         write(folder.path / "own.json", {"folders": own_folders(plan), "metadata": _url(metadata)})
-        power = boot(folder, self._order(folder, spec, metadata))
+        try:
+            power = boot(folder, self._order(folder, spec, metadata))
+        except BaseException:
+            metadata.close()
+            raise
         power.metadata = metadata
         return power
 

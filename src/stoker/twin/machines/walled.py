@@ -74,10 +74,14 @@ class Walled:
         switch = self._join(folder.name, new_network)
         try:
             power = boot(folder, self._order(folder, spec, switch), [switch])
+        except BaseException:
+            self._leave(folder.name)
+            raise
+        try:
             power.network = network_of(power.init.pid)
             power.metadata = inside(power.network, partial(listening, METADATA_ADDRESS, 80))
         except BaseException:
-            self._leave(folder.name)
+            self.power_off(power, folder)
             raise
         return power
 
@@ -86,8 +90,12 @@ class Walled:
         if found is None:
             return None
         holder, init = found
-        self._join(folder.name, lambda: network_of(holder.pid))
-        network = network_of(init.pid)
+        try:
+            self._join(folder.name, lambda: network_of(holder.pid))
+            network = network_of(init.pid)
+        except FileNotFoundError:  # it has just died
+            self._leave(folder.name)
+            return None
         return Power(holder, init, inside(network, partial(listening, METADATA_ADDRESS, 80)), network=network)
 
     def listen(self, power: Power, port: int) -> socket.socket | None:
@@ -113,7 +121,8 @@ class Walled:
         self.let_go(power, folder)
 
     def let_go(self, power: Power, folder: MachineFolder) -> None:
-        os.close(power.network)
+        if power.network >= 0:
+            os.close(power.network)
         self._leave(folder.name)
 
     def _make_disk(self, folder: MachineFolder) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -14,17 +13,15 @@ from typing import Any
 
 from stoker.errors import TwinFailed
 from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor
+from stoker.twin.machines.command import run_script
 from stoker.twin.machines.folder import MachineFolder, read, write
-from stoker.twin.machines.guest.marked import end
 from stoker.twin.machines.listener import Handle, Listener
+from stoker.twin.machines.machine import Machine
 from stoker.twin.machines.metadata import NO_EVENTS, Subject, instance_document
 from stoker.twin.machines.metadata_http import serve
 from stoker.twin.machines.power import Enclosure, Power
 from stoker.twin.machines.relay import relay_to
 from stoker.twin.machines.userdata import plan
-
-TOOK_TOO_LONG = 124  # the exit code that `timeout` gives
-_COMMANDS = "var/lib/waagent/run-command"
 
 
 class Yard:
@@ -110,11 +107,8 @@ class Yard:
             if power is None or not power.alive:
                 raise TwinFailed(f"machine {name} is off")
             machine.commands += 1
-            folder = machine.folder.root / _COMMANDS / str(machine.commands)
-        file = _script(folder, self._enclosure.rewritten(machine.folder, script))
-        words, variables = self._enclosure.command(power, machine.folder, file)
-        code = _run(words, variables, folder, timeout_s)
-        return code, *((folder / part).read_text(errors="replace") for part in ("stdout", "stderr"))  # type: ignore[return-value]  # two of them
+            number = machine.commands
+        return run_script(self._enclosure, power, machine.folder, number, script, timeout_s)
 
     def set_events(self, name: str, document: Mapping[str, Any]) -> None:
         machine = self._machines[name]
@@ -176,12 +170,12 @@ class Yard:
         subject = Subject(
             instance_document(machine.spec.facts, machine.spec.address),
             events=lambda: machine.events,
-            acknowledge=partial(self._acknowledge, machine.spec.name),
+            acknowledge=partial(self._acknowledged, machine.spec.name),
             token=partial(self._token_for, machine.spec.name),
             wake_events=partial(self._wake_events, machine),
         )
         machine.listeners.append(Listener(power.metadata, partial(serve, subject)))
-        for port in self._ports:
+        for port in sorted(self._ports):
             self._serve(machine, power, port, partial(relay_to, port))
         for port, handle in self._served.items():
             self._serve(machine, power, port, handle)
@@ -201,30 +195,11 @@ class Yard:
             listener.close()
         machine.listeners.clear()
 
-    def _acknowledge(self, name: str, events: Sequence[str]) -> None:
-        self._acknowledged(name, events)
-
     def _wake_events(self, machine: Machine) -> None:
         """The first request switches the service on for the machine; those that come meanwhile wait as long."""
         with machine.waking:
             if not machine.awake:
                 machine.awake = not machine.off.wait(self._first_events_s(machine.spec.name))
-
-
-class Machine:
-    """What this process knows of one machine. `lock` is held while it is powered on or off."""
-
-    def __init__(self, spec: MachineSpec, folder: MachineFolder) -> None:
-        self.spec = spec
-        self.folder = folder
-        self.lock = threading.RLock()
-        self.power: Power | None = None
-        self.off = threading.Event()
-        self.events: Mapping[str, Any] = dict(NO_EVENTS)
-        self.listeners: list[Listener] = []
-        self.commands = 0
-        self.waking = threading.Lock()
-        self.awake = False
 
 
 def _lock(folder: Path) -> int:
@@ -235,33 +210,3 @@ def _lock(folder: Path) -> int:
         os.close(key)
         raise TwinFailed(f"the machines in {folder} belong to a twin that runs", hint="stoker twin down") from None
     return key
-
-
-def _script(folder: Path, text: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    file = folder / "script.sh"
-    file.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}", encoding="utf-8")
-    file.chmod(0o700)
-    return file
-
-
-def _run(words: list[str], variables: dict[str, str], folder: Path, timeout_s: float) -> int:
-    """Output goes to files: what the script leaves running may keep them open."""
-    mark = os.urandom(16).hex()
-    with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err:
-        child = subprocess.Popen(
-            words,
-            env={**variables, "INVOCATION_ID": mark},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=err,
-            start_new_session=True,
-            cwd="/",
-        )
-        try:
-            code = child.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            end(f"INVOCATION_ID={mark}", child.pid)
-            child.wait()
-            return TOOK_TOO_LONG
-    return code if code >= 0 else 128 - code
