@@ -188,7 +188,8 @@ class Checkpoints:
         """How long everything has to have held still. A script that saves all the time pauses longer between two
         checkpoints than between the files of one."""
         enough_s = HURRIED_QUIET_S if care is Care.HURRIED else QUIET_S
-        if waited_s < STARVED_S or not self._watch.in_step(self._entries_of(self._last).keys()):
+        known = self._entries_of(self._last).keys()
+        if waited_s < STARVED_S or not self._watch.in_step(known) or not self._watch.in_shape(known):
             return enough_s
         share = PAUSE_SHARE / 2 ** (waited_s // STARVED_S - 1)  # ever less: one pause may have been an exception
         return min(max(share * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)

@@ -124,6 +124,22 @@ class Watch:
         counts = {self.changes[one.path] for one in self.found if one.path in self.changes and one.path in known}
         return len(counts) <= 1
 
+    def in_shape(self, known: Collection[str]) -> bool:
+        """Whether every folder directly in a checkpoint folder has the files that all the known ones had: one that does
+        not is half done, or half removed."""
+        before, now = self._shapes(known), self._shapes([one.path for one in self.found if one.is_file])
+        common = set.intersection(*before.values()) if before else set()
+        return all(common <= names for names in now.values())
+
+    def _shapes(self, paths: Iterable[str]) -> dict[str, set[str]]:
+        """What is in each of those folders, by names relative to it."""
+        shapes: dict[str, set[str]] = {}
+        for path in paths:
+            child = self.child(path)
+            if child != path:
+                shapes.setdefault(child, set()).add(path[len(child) :])
+        return shapes
+
     def long_open(self, seconds: float, now: float) -> set[str]:
         """Files that have been open for writing for as long as this."""
         return {path for path, (since, _) in self._open.items() if now - since >= seconds}
