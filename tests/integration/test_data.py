@@ -12,7 +12,9 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +27,7 @@ from stoker.client.data import putting
 from stoker.client.data.datasets import Datasets
 from stoker.client.data.putting import Put, Wish
 from stoker.client.data.reaching import Reaching
-from stoker.client.data.registry import About, Registry
+from stoker.client.data.registry import Registry
 from stoker.client.data.verifying import Wrong
 from stoker.client.progress import Progress
 from stoker.client.settings import from_environment
@@ -68,8 +70,8 @@ class Place:
         told = {"name": self.name, "url": seen_at or url, "credential": kind, "values": values, "check": False}
         client.connection.post("/v1/stores", told)
 
-    def put(self, source: Path, *, repair: bool = False, about: About | None = None) -> Put:
-        return self.datasets.put(source, self.dataset, store=self.name, repair=repair, about=about)
+    def put(self, source: Path, *, repair: bool = False, **about: Any) -> Put:
+        return self.datasets.put(source, self.dataset, store=self.name, repair=repair, **about)
 
     def contents(self) -> dict[str, bytes]:
         """By their hash, as they lie there."""
@@ -112,7 +114,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("place", KINDS, indirect=True)
 def test_a_folder_goes_to_a_store_and_comes_back_byte_for_byte(tree: Path, place: Place, tmp_path: Path) -> None:
-    first = place.put(tree, about=About("ants and bees", "CC0", ("small",)))
+    first = place.put(tree, description="ants and bees", licence="CC0", tags=["small"])
     assert (first.new, first.version.number, first.version.files, first.sent_files) == (True, 1, 6, 5)
     assert set(place.contents().values()) == set(CONTENTS.values())  # each content once
     again = place.put(tree)
@@ -411,6 +413,35 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
         assert hashlib.sha256(data).hexdigest() == name
 
 
+class Removing(Reaching):
+    """Removes a dataset once the upload has begun to look at what is there."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        super().__init__(client.connection, client.settings)
+        self._datasets, self._name = client.datasets, name
+
+    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Store:
+        store = super().store(name, reads=reads, writes=writes)
+        if self._name:
+            listed = list(store.list("data"))
+            store.list = lambda _: iter(listed)  # type: ignore[method-assign]
+            self._datasets.remove(self._name)
+            self._name = ""
+        return store
+
+
+def test_content_that_is_removed_under_an_upload_is_sent_after_all(
+    client: Client, tree: Path, place: Place, tmp_path: Path
+) -> None:
+    place.datasets.put(tree, f"{place.dataset}-old", store=place.name)
+    wish = Wish(tree, place.dataset, place.name)
+    reaching = Removing(client, f"{place.dataset}-old")
+    done = putting.put(wish, client.settings, Registry(client.connection), reaching, Progress())
+    assert done.sent_files == 5
+    place.datasets.get(place.dataset, tmp_path / "out")
+    assert files(tmp_path / "out") == CONTENTS
+
+
 def test_a_file_that_never_holds_still_is_refused(tree: Path, place: Place) -> None:
     program = "import os, sys\nf = os.open(sys.argv[1], os.O_RDWR)\nwhile True: os.pwrite(f, os.urandom(9), 5)"
     with subprocess.Popen([sys.executable, "-c", program, str(tree / "big.bin")]) as writer:
@@ -512,9 +543,27 @@ def test_progress_is_told_as_events_and_never_drawn_into_a_pipe(shell: Shell, az
         assert {one["all_files"] for one in progress} == {60}
         assert progress[-1]["size_bytes"] > 0
         assert [one["size_bytes"] for one in progress] == sorted(one["size_bytes"] for one in progress)
-        (shell.folder / "images" / "new").write_bytes(b"new")
+        (shell.folder / "images" / "large").write_bytes(os.urandom(30_000_000))
+        proxy.faults.clear()
+        slow(proxy, "PUT .*comp=block", 0.8)
+        screen, terminal = os.openpty()
+        with shell.start("data", "put", "images", "--name", "ants", "--store", "there", stderr=terminal) as process:
+            os.close(terminal)
+            drawn = b"".join(iter(partial(read_screen, screen), b"")).decode()
+            assert process.wait(60) == 0
+        assert re.search(r"\rputting  \d+ of 61 files  [\d.]+ MB of 30 MB  \d+%  [\d.]+ MB/s  ", drawn)
+        assert drawn.endswith("61 files, 30 MB in there (1 file, 30 MB sent)\r\n")
+        (shell.folder / "images" / "large").write_bytes(b"new")
         quiet = shell.stoker("data", "put", "images", "--name", "ants", "--store", "there").stderr
         assert quiet == "61 files, 60 kB in there (1 file, 3 B sent)\n"
+
+
+def read_screen(screen: int) -> bytes:
+    """Nothing more once nobody writes to it: then the system calls it an error."""
+    try:
+        return os.read(screen, 4096).replace(b"\x1b[K", b"")
+    except OSError:
+        return b""
 
 
 def test_a_version_that_a_run_used_is_kept_unless_forced(shell: Shell) -> None:

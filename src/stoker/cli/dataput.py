@@ -14,7 +14,6 @@ from stoker.cli.terminal import paint, say, show, show_json
 from stoker.cli.transferview import watched
 from stoker.client.client import Client
 from stoker.client.data.putting import Put
-from stoker.client.data.registry import About
 
 
 def about_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,10 +57,17 @@ def put(
     version. What was interrupted goes on where it stopped: call it again.
     """
     datasets = Client.connect().datasets
-    told = About(description, licence, tags)
     with watched(as_json=as_json) as progress:
         done = datasets.put(
-            source, name, store=store, about=told, follow_links=follow_links, repair=repair, progress=progress
+            source,
+            name,
+            store=store,
+            description=description,
+            licence=licence,
+            tags=tags,
+            follow_links=follow_links,
+            repair=repair,
+            progress=progress,
         )
     tell(done, as_json)
 
@@ -89,7 +95,9 @@ def add(
     """
     datasets = Client.connect().datasets
     with watched(as_json=as_json) as progress:
-        done = datasets.add(name, pattern, store=store, about=About(description, licence, tags), progress=progress)
+        done = datasets.add(
+            name, pattern, store=store, description=description, licence=licence, tags=tags, progress=progress
+        )
     tell(done, as_json)
 
 

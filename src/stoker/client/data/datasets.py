@@ -33,21 +33,33 @@ class Datasets:
         name: str,
         *,
         store: str = "",
-        about: About | None = None,
+        description: str = "",
+        licence: str = "",
+        tags: Sequence[str] = (),
         follow_links: bool = False,
         repair: bool = False,
         progress: Progress | None = None,
     ) -> Put:
-        """Brings a folder or a file to a store, and makes a version of it, unless the newest is just that."""
-        wish = Wish(Path(source), name, store, about or About(), follow_links, repair)
+        """Brings a folder or a file to a store, and makes a version of it, unless the newest is just that. What is not
+        said of it is as it was; an empty store is the workspace's."""
+        about = About(description, licence, tuple(tags))
+        wish = Wish(Path(source), name, store, about, follow_links, repair)
         return putting.put(wish, self._settings, self._registry, self._reaching, progress or Progress())
 
     def add(
-        self, name: str, pattern: str, *, store: str, about: About | None = None, progress: Progress | None = None
+        self,
+        name: str,
+        pattern: str,
+        *,
+        store: str,
+        description: str = "",
+        licence: str = "",
+        tags: Sequence[str] = (),
+        progress: Progress | None = None,
     ) -> Put:
         """Makes a version of what is in a store already. Nothing is copied."""
-        told = about or About()
-        return adding.add(name, pattern, store, told, self._registry, self._reaching, progress or Progress())
+        about = About(description, licence, tuple(tags))
+        return adding.add(name, pattern, store, about, self._registry, self._reaching, progress or Progress())
 
     def get(self, ref: str, folder: Path | str, *, overwrite: bool = False, progress: Progress | None = None) -> Got:
         """Brings the files of a version to a folder."""

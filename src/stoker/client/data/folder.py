@@ -98,7 +98,7 @@ def _add(entry: os.DirEntry[str], folder: _Open, found: list[Found], todo: list[
     try:
         if entry.is_symlink():
             place = os.path.realpath(place, strict=True)
-            if inside and place != inside and not place.startswith(f"{inside.rstrip('/')}/"):
+            if inside and place != inside and not place.startswith(inside.rstrip(os.sep) + os.sep):
                 raise DatasetRefused(
                     f"the link `{path}` leads out of the folder, to {place}",
                     hint="`--follow-links` takes what such links point to",

@@ -110,9 +110,9 @@ class Target:
 
     def others(self, files: Iterable[DataFile]) -> int:
         """Files in the folder that are none of these."""
-        own = {self.place(file) for file in files}
-        found = ((where, name) for where, _, names in os.walk(self.folder) for name in names)
-        return sum(f"{where}/{name}" not in own and not name.startswith(UNFINISHED) for where, name in found)
+        own = {Path(file.path) for file in files}
+        found = (Path(where, name) for where, _, names in os.walk(self.folder) for name in names)
+        return sum(not (path.name.startswith(UNFINISHED) or path.relative_to(self.folder) in own) for path in found)
 
     def _seen(self, file: DataFile) -> os.stat_result | None:
         try:
