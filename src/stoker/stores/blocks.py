@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import io
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import BinaryIO, TypeVar
+
+from stoker.stores.verified import Verified
 
 T = TypeVar("T")
 
 BLOCK_BYTES = 8 << 20
-AT_ONCE = 4  # blocks of one stream under way
+AT_ONCE = 8  # blocks under way: of one stream if it is alone
+_LEAST = 2  # of one stream among many
+_MOST_BLOCKS = 8_000  # of an object: S3 takes 10,000
+
+
+class Lanes:
+    """Shares out how many blocks may be under way, so that memory stays bounded however many streams there are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams = 0
+
+    @contextmanager
+    def share(self) -> Iterator[int]:
+        with self._lock:
+            self._streams += 1
+            share = max(_LEAST, AT_ONCE // self._streams)
+        try:
+            yield share
+        finally:
+            with self._lock:
+                self._streams -= 1
 
 
 class Blocks:
@@ -18,30 +44,41 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._lanes = Lanes()
         self._pool: ThreadPoolExecutor | None = None
 
     def send(self, blocks: Iterator[bytes], send: Callable[[int, bytes], T]) -> list[T]:
         """What `send` gave for each block, in their order. After an error no further block is sent."""
         with self._lock:
             self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "stoker-blocks")
+            pool = self._pool
         sent: list[Future[T]] = []
-        try:
-            for number, block in enumerate(blocks):
-                if number >= AT_ONCE:
-                    sent[number - AT_ONCE].result()
-                sent.append(self._pool.submit(send, number, block))
-            return [one.result() for one in sent]
-        finally:
-            for one in sent:
-                one.cancel()
+        with self._lanes.share() as share:
+            try:
+                for number, block in enumerate(blocks):
+                    if number >= share:
+                        sent[number - share].result()
+                    sent.append(pool.submit(send, number, block))
+                return [one.result() for one in sent]
+            finally:
+                for one in sent:
+                    one.cancel()
 
 
-def first_block(data: bytes | BinaryIO, size: int = BLOCK_BYTES) -> tuple[bytes, Iterator[bytes]]:
+def first_block(data: bytes | BinaryIO) -> tuple[bytes, Iterator[bytes]]:
     """The beginning, which is all of it where that is not longer than a block, and the blocks behind it."""
     if isinstance(data, bytes):
         return data, iter(())
+    size = max(BLOCK_BYTES, -(-_length(data) // _MOST_BLOCKS))
     first = _exactly(data, size)
     return first, _rest(data, size) if len(first) == size else iter(())
+
+
+def _length(data: BinaryIO) -> int:
+    """How much there is to come, where that can be known; else 0."""
+    if isinstance(data, Verified):
+        return data.left
+    return os.fstat(data.fileno()).st_size if isinstance(data, io.FileIO | io.BufferedReader) else 0
 
 
 def _rest(data: BinaryIO, size: int) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ from stoker.errors import AlreadyThere, BadInput, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.azure import AzureRights, account_sas, rights
 from stoker.stores.blobclient import sas_expires_at
-from stoker.stores.blocks import BLOCK_BYTES, first_block
+from stoker.stores.blocks import Lanes, first_block
 from stoker.stores.bucket import Piece
 from stoker.stores.containers import Account, ContainerPerRun
 from stoker.stores.credential import Credential, CredentialKind
@@ -31,7 +31,6 @@ from stoker.stores.s3client import DEFAULT_REGION
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-_AT_ONCE = 4  # blocks of one upload under way
 _HOUR_S = 3600.0
 _RETRY: RetryConfig = {
     "max_retries": 5,
@@ -75,6 +74,7 @@ class ObstoreBucket:
         self.place = place
         self._store = store
         self._expires_at = expires_at
+        self._lanes = Lanes()
 
     def read(self, name: str, start: int, size: int | None) -> Piece:
         options: Any = {}
@@ -114,7 +114,8 @@ class ObstoreBucket:
             if not second:
                 obstore.put(self._store, name, first, use_multipart=False)
                 return len(first)
-            obstore.put(self._store, name, counted(), chunk_size=BLOCK_BYTES, max_concurrency=_AT_ONCE)
+            with self._lanes.share() as share:
+                obstore.put(self._store, name, counted(), chunk_size=len(first), max_concurrency=share)
         except (BaseError, FileNotFoundError, PermissionError, TimeoutError, ConnectionError) as error:
             self._fail(error, name)
         return sum(sizes)

@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import BinaryIO, NamedTuple, cast
 
 from stoker.errors import Corrupt, FileChanged, StoreUnavailable
@@ -19,6 +20,7 @@ from stoker.stores.downloading import PIECE_BYTES, Pieces, bring_one
 from stoker.stores.verified import Verified
 
 AT_ONCE = 8  # unless the store has an `at_once` of its own
+_LARGE_AT_ONCE = 4  # whose blocks are in memory
 TRY_FOR_S = 60.0  # a store that does not answer, or asks to be left alone
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
@@ -109,12 +111,14 @@ def _patiently(work: Callable[[], None], try_for_s: float) -> None:
 def _side_by_side(items: Iterable[Item], work: Callable[[Item], None], told: Told | None, at_once: int) -> None:
     """The first error is raised once those that had begun have ended; nothing new begins after it."""
     waiting = _Shared(iter(items))
+    large = threading.Semaphore(_LARGE_AT_ONCE)
     failed: list[BaseException] = []
 
     def carry() -> None:
         try:
             while not failed and (item := waiting.next()) is not None:
-                work(item)
+                with large if item.size_bytes > PIECE_BYTES else nullcontext():
+                    work(item)
                 if told:
                     told(item.size_bytes, 1)
         except BaseException as error:
