@@ -78,7 +78,7 @@ class Far:
         key = layout.manifest("ants", manifest.id)
         store.put(key, manifest.to_bytes())
         root = layout.elsewhere("blob", "")
-        return DataOrder("ants@1", mode, store="blob", root=root, manifest=key, id=manifest.id)
+        return DataOrder("ants@1", mode, store="blob", root=root, manifest=root + key, id=manifest.id)
 
     def access(self, for_s: float = 3600) -> Access:
         part = grant(self._url, self._credential, reads=["data/", "datasets/"], writes=[], for_s=for_s)

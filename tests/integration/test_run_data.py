@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from conftest import Shell
+from services import KEY, Azurite
+from stoker.stores.opening import open_store
 
 pytestmark = pytest.mark.xdist_group("cli")
 
@@ -90,3 +92,42 @@ def test_runs_that_want_the_same_fetch_it_once(shell: Shell, files: tuple[str, P
     assert [one["state"] for one in ended] == ["succeeded"] * 3
     assert sum(one["data_figures"]["w"]["read_bytes"] for one in ended) == 3_000_000
     assert json.loads(shell.stoker("show", "job-1", "--json").stdout)["run"]["data_figures"]["w"]["way"] == "download"
+
+
+def _add_store(shell: Shell, azurite: Azurite) -> str:
+    url = azurite.new_container()
+    shell.environ["BLOB_KEY"] = KEY
+    shell.stoker("store", "add", "blob", url, "--key", "--from-env", "BLOB_KEY")
+    return url
+
+
+@pytest.mark.parametrize("mode", ["download", "mount"])
+def test_a_dataset_in_azure_reaches_a_run_that_is_kept_in_a_folder(shell: Shell, azurite: Azurite, mode: str) -> None:
+    _add_store(shell, azurite)
+    shell.write("ants/train/one.txt", "first")
+    shell.stoker("data", "put", "./ants", "--name", "ants", "--store", "blob")
+    given = {"images": {"dataset": "ants", "mode": mode}}
+    (shell.folder / "code").mkdir()
+    shell.job("cat ${data.images}/train/one.txt", source="code", data=given)
+    assert shell.stoker("run").stdout == "first"
+    figures = shell.facts("job-1")["data_figures"]["images"]
+    assert (figures["way"], figures["files"], figures["read_bytes"]) == (mode, 1, 5)
+
+
+def test_files_in_a_store_are_named_by_their_url(shell: Shell, azurite: Azurite) -> None:
+    url = _add_store(shell, azurite)
+    store = open_store(url, azurite.account_key)
+    store.put("coco/a/one.txt", b"one")
+    store.put("coco/two.txt", b"two")
+    shell.job("cat ${data.x}/a/one.txt ${data.x}/two.txt", data={"x": f"{url}/coco"})
+    assert "(2 files, 6 B)" in shell.stoker("plan").stdout
+    assert shell.stoker("run").stdout == "onetwo"
+    shell.stoker("rerun", "job-1")
+    assert shell.ended("job-2")["state"] == "succeeded"
+    store.put("coco/two.txt", b"other")
+    refused = shell.stoker("rerun", "job-1", code=2)
+    assert "the store has other files there by now" in refused.stderr
+    shell.job("ls", data={"x": f"{url}/nothing"})
+    assert "it has nothing at" in shell.stoker("run", code=2).stderr
+    shell.job("ls", data={"x": "s3://elsewhere/coco"})
+    assert "stoker store add" in shell.stoker("run", code=2).stderr

@@ -57,7 +57,7 @@ def submit_again(old: Run, settings: Settings, connection: Connection) -> Run:
         python=old.python,
         person=settings.person,
         data=dict(old.data),
-        pins={name: order.dataset for name, order in old.inputs.items() if order.dataset},
+        pins={name: order.dataset or order.id for name, order in old.inputs.items() if order.id},
         data_marks={use.name: use.mark for use in uses if use.mark},
         packages=packages_of(old.python),
         git=old.git,

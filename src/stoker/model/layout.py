@@ -22,6 +22,11 @@ def content(sha256: str) -> str:
     return f"data/{sha256[:2]}/{sha256}"
 
 
+def listing(run_id: str, name: str) -> str:
+    """The `Manifest` of an input that a job names by its URL in a store, as it was when the run was submitted."""
+    return f"runs/{run_id}/inputs/{name}.json"
+
+
 def manifest(dataset: str, id: str) -> str:
     """The `Manifest` of a version, beside its content. Written once, when everything it names is there."""
     return f"datasets/{dataset}/{id}.json"

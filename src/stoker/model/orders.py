@@ -20,10 +20,10 @@ class DataOrder:
     label: str  # what it is to people: `hymenoptera@3`, or the URL
     mode: DataMode = DataMode.AUTO
     shard: bool = False  # each node takes its part
-    dataset: str = ""  # `name@<id>`: what resolves to this very version
+    dataset: str = ""  # `name@<id>`: what resolves to this very version; empty: files that a URL names
     store: str = ""  # the name of the store that has it
     root: str = ""  # what a node puts before its keys: `layout.elsewhere` where the store is not the run's own
-    manifest: str = ""  # the key of the list of files
+    manifest: str = ""  # the list of files, by the key a node asks for
     id: str = ""  # the manifest's hash
     reads: tuple[str, ...] = ()  # prefixes of keys that a node has to read, the manifest's among them
     files: int = 0

@@ -10,7 +10,6 @@ from stoker.model.fields import nearest
 from stoker.model.job import Job
 from stoker.model.node import Offer
 from stoker.providers import Provider
-from stoker.server.inputs import is_web
 
 
 def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
@@ -59,12 +58,9 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
 def _data_problems(job: Job, provider: Provider) -> list[Problem]:
     problems: list[Problem] = []
     for name, given in job.data.items():
-        if given.dataset:
-            continue  # which version that is, and whether it is there, is found out when it is pinned
-        if given.path and "://" in given.path and not given.path.startswith("file://"):
-            if not is_web(given.path):
-                expected = "http:// or https://; what is in a store is registered with `stoker data add`"
-                problems.append(Problem(f"data.{name}", f"`{given.path}`", expected))
-        elif not provider.features.shares_files:
+        path = given.path or ""
+        if not path or ("://" in path and not path.startswith("file://")):
+            continue  # what that is, and whether it is there, is found out when it is pinned
+        if not provider.features.shares_files:
             problems.append(Problem(f"data.{name}", f"`{given.path}`", f"something that `{job.on}` can reach"))
     return problems

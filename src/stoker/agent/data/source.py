@@ -29,7 +29,7 @@ class Source:
     def open(cls, store: Store, order: DataOrder, orders: Orders) -> Source:
         """Raises Missing where the list of files is gone, DatasetRefused where it is not what was pinned."""
         try:
-            manifest = Manifest.from_bytes(store.get(order.root + order.manifest), order.id)
+            manifest = Manifest.from_bytes(store.get(order.manifest), order.id)
         except Missing as error:
             hint = "see what there is with `stoker data ls`"
             raise Missing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -20,7 +21,7 @@ from stoker.model.run import Event, Run, RunState
 from stoker.model.submission import Submission
 from stoker.server.admission import admit, no_effect
 from stoker.server.api.shape import answer, body, gives, service_of, takes
-from stoker.server.inputs import pin
+from stoker.server.inputs import Asked, Pinned, pin
 from stoker.server.outside import call
 from stoker.server.removal import remove_run
 from stoker.server.service import Service
@@ -51,7 +52,7 @@ async def plan(request: Request) -> Response:
     waiting = len(queue(under_way))
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = no_effect(job, service.providers[job.on])
-    inputs = await call(pin, job, {}, service.datasets, service.stores.workspace.name)
+    inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
     return answer({"offer": offer, "free": free, "queued_ahead": waiting, "notes": notes, "inputs": inputs})
 
 
@@ -65,13 +66,18 @@ async def submit(request: Request) -> Response:
     store = service.stores.workspace.name
     if not await call(service.shelves.fill, store, submission.snapshot):
         raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
-    inputs = await call(pin, submission.job, submission.pins, service.datasets, store)
     now = service.clock.now()
-    run = replace(_new_run(submission, store, now), inputs=inputs)
+    run = _new_run(submission, store, now)
+    pinned = await call(_pin, service, submission.job, run.id, store, submission.pins)
+    run = replace(run, inputs=pinned.inputs)
+    for key, listing in pinned.listings.items():
+        await call(service.stores.open(store).put, key, listing)
     service.vault.keep(run.id, submission.secrets)
     added = await service.ledger.add(run, submission.key, [Event(now, "submitted", _submitted_text(submission))])
     if added.id != run.id:
         service.vault.forget(run.id)
+        for key in pinned.listings:
+            await call(service.stores.open(store).delete, key)
     service.reconciler.wake()
     return answer(added)
 
@@ -162,6 +168,11 @@ async def remove(request: Request, name: str) -> Response:
     await service.ledger.remove(run)
     await call(lambda: service.shelves.of(run.store).tidy(service.database.snapshots_in_use()))
     return answer({"removed": name})
+
+
+def _pin(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
+    shares_files = service.providers[job.on].features.shares_files
+    return pin(Asked(job, run_id, store, pins, shares_files), service.datasets, service.stores)
 
 
 def _new_run(submission: Submission, store: str, now: datetime) -> Run:
