@@ -17,6 +17,7 @@ from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
+from stoker.stores.removing import remove_below
 from stoker.stores.transfer import Item, download, upload
 
 pytestmark = pytest.mark.xdist_group("azurite")
@@ -258,3 +259,18 @@ def test_an_s3_upload_that_fails_leaves_no_parts(s3_server: S3Server, tmp_path: 
     with pytest.raises(FileChanged):
         upload(store, [item])
     assert list(store.list("")) == []
+
+
+def test_a_run_that_is_removed_leaves_no_container(azurite: Azurite) -> None:
+    url = azurite.new_container()
+    store = open_store(url, azurite.account_key)
+    store.put("runs/aa11/x", b"one")
+    store.append("runs/aa11/log", 0, bytes(3 << 20))
+    store.put("runs/bb22/x", b"two")
+    name = url.rpartition("/")[2]
+    remove_below(store, "runs/aa11/")
+    remove_below(store, "runs/aa11/")
+    assert sorted(azurite.account().list(name)) == [name, f"{name}-bb22"]
+    assert [one.key for one in store.list("runs")] == ["runs/bb22/x"]
+    with pytest.raises(Missing):
+        store.get("runs/aa11/x")

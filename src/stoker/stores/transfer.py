@@ -39,7 +39,7 @@ class Item(NamedTuple):
 
 
 def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
-    """Raises FileChanged where a file does not have its hash: then nothing is at its key that was not there before.
+    """Raises FileChanged where a file does not have its hash. No object ever has other bytes than its hash says.
 
     What was sent before an error stays: leave it out when going on. `items` may be slow, and is asked from threads.
     """
