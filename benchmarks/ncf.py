@@ -173,7 +173,7 @@ class Example(Training):
         for batch in range(len(self.batches)):
             users, films = (self.torch.from_numpy(one) for one in self.batches.batch(number, batch))
             self.optimizer.zero_grad(set_to_none=False)
-            learn(self.model, users, films, 4096 // (1 + NEGATIVES), DROPOUT, [1, number, batch], seat)
+            learn(self.model, users, films, 8192 // (1 + NEGATIVES), DROPOUT, [1, number, batch], seat)
             blocked_s = self.state.cost.blocked_s
             self.optimizer.step()
             asked = time.perf_counter()

@@ -26,6 +26,7 @@ def learn(
     `piece` is how many users are done at once. Pieces are dealt to the processes; since `place` (seed, epoch, batch)
     and the number of a piece decide its dropout, the sum is the same however many there are, but for rounding.
     """
+    users, films = users.long(), films.long()  # once, and not at each use as an index
     tables = model.tables()
     held = Tables(*(table.detach() for table in tables))
     sums = Tables(*(torch.zeros_like(table) for table in held))

@@ -43,7 +43,7 @@ parser.add_argument("--learning_rate", type=float, default=0.002)
 parser.add_argument("--beta1", type=float, default=0.25)  # Adam's memory of the direction
 parser.add_argument("--beta2", type=float, default=0.5)  # and of the size of the gradients
 parser.add_argument("--eps", type=float, default=1e-8)
-parser.add_argument("--piece", type=int, default=4096)  # samples computed at once; changes speed, not the result
+parser.add_argument("--piece", type=int, default=8192)  # samples computed at once; changes speed, not the result
 parser.add_argument("--seed", type=int, default=1)
 # end
 parser.add_argument("--top", type=int, default=10)  # a hit is among this many
