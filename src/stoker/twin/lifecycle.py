@@ -72,7 +72,8 @@ def drop_notices(cloud: Cloud, vm: str) -> Cloud:
 
 def remove_vm(cloud: Cloud, vm: Resource, now: float) -> Cloud:
     """The VM is gone, and with it what was to be deleted with it. The rest stays, and is free again."""
-    cloud = remove(cloud, now, vm.id, *(one.id for one in cloud.below(vm.id))).drop_instance(vm.id)
+    cloud = drop_notices(cloud, vm.id).drop_instance(vm.id)
+    cloud = remove(cloud, now, vm.id, *(one.id for one in cloud.below(vm.id)))
     storage, network = vm.properties.get("storageProfile", {}), vm.properties.get("networkProfile", {})
     for disk in (storage.get("osDisk", {}), *storage.get("dataDisks", ())):
         cloud = _release_disk(cloud, disk, now)

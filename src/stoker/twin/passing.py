@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import events, lifecycle, prices, quota
-from stoker.twin.state import Cloud, Operation, Power
+from stoker.twin.state import Cloud, Operation, Power, Resource
 
 _KEPT = 500  # ended operations that can still be asked for
 
@@ -76,7 +76,7 @@ _DEPLOYMENT_FAILED = {
 def _settled(cloud: Cloud, operation: Operation, _now: float) -> Cloud:
     """The resource says how it went."""
     resource = cloud.find(operation.about)
-    if resource is None:
+    if resource is None or resource.properties["provisioningState"] == "Deleting":
         return cloud
     return cloud.put(resource.having(provisioningState="Failed" if operation.error else "Succeeded"))
 
@@ -116,7 +116,7 @@ def _deleted(cloud: Cloud, operation: Operation, now: float) -> Cloud:
 def _group_deleted(cloud: Cloud, operation: Operation, now: float) -> Cloud:
     inside = [one.id for one in cloud.below(operation.about)]
     for id in inside:
-        cloud = cloud.drop_instance(id)
+        cloud = lifecycle.drop_notices(cloud, id).drop_instance(id)
     return lifecycle.remove(cloud, now, operation.about, *inside)
 
 
@@ -151,7 +151,7 @@ def _notices(cloud: Cloud, now: float, wall: events.Wall) -> Cloud:
 def _evictions(cloud: Cloud, now: float, wall: events.Wall) -> Cloud:
     for instance in cloud.instances.values():
         vm = cloud.find(instance.vm)
-        if vm is None or not instance.spot or instance.power is not Power.RUNNING:
+        if vm is None or not instance.spot or instance.power is not Power.RUNNING or _going(cloud, vm):
             continue
         by_weather = instance.evict_at is not None and instance.evict_at <= now
         if not by_weather and (not _too_dear(cloud, vm.id, now) or _warned(cloud, vm.id)):
@@ -160,6 +160,12 @@ def _evictions(cloud: Cloud, now: float, wall: events.Wall) -> Cloud:
         withdrawn = by_weather and cloud.weather.is_withdrawn(instance.name, now)
         cloud = events.preempt(cloud, vm, now, wall, notice_s=notice_s, withdrawn=withdrawn and notice_s > 0)
     return cloud
+
+
+def _going(cloud: Cloud, vm: Resource) -> bool:
+    """Deleted already, by itself or with its group."""
+    group = cloud.find(vm.target.scope)
+    return any(one is not None and one.properties["provisioningState"] == "Deleting" for one in (vm, group))
 
 
 def _too_dear(cloud: Cloud, vm_id: str, now: float) -> bool:

@@ -126,12 +126,15 @@ def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> t
     visible, secret = vmparts.split(_merged(everything, given))
     if "networkProfile" in given:
         visible["networkProfile"] = vm.properties["networkProfile"]
-    body = {**vm.body, "properties": {**visible, "provisioningState": "Updating"}}
+    creating = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.create", vm.id)]
+    body = {**vm.body, "properties": {**visible, "provisioningState": "Creating" if creating else "Updating"}}
     if "tags" in ask.body:
         body["tags"] = dict(ask.body["tags"] or {})
     if identity := vmparts.identity(cloud, ask, ask.body.get("identity"), vm.body.get("identity")):
         body["identity"] = identity
     changed = replace(vm, body=body, secret=secret)
+    if creating:  # one that is still being made: there is nothing more to do than that
+        return cloud.put(changed), accepted(ask, creating[0], changed.answer(), status=200)
     cloud, operation = begin(cloud.put(changed), ask, "put", _UPDATE_S, vm.id)
     return cloud, accepted(ask, operation, changed.answer(), status=200)
 
