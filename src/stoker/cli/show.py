@@ -20,7 +20,7 @@ from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.metrics import Metrics
-from stoker.errors import NotFound, StoreUnavailable
+from stoker.errors import NotFound, StoreDenied, StoreUnavailable
 from stoker.model.fields import nearest
 from stoker.model.report import MetricSummary
 from stoker.model.snapshot import Entry
@@ -50,7 +50,7 @@ def command(name: str, metric: str | None, as_json: bool) -> None:
     client = Client.connect()
     run, metric = _meant(client, name, metric)
     events, outputs, metrics = run.events(), [], None
-    with suppress(StoreUnavailable):  # what is known without it is worth showing, and the events say so
+    with suppress(StoreDenied, StoreUnavailable):  # what is known without it is worth showing, and the events say so
         outputs = output_entries(client, run)
         metrics = run.metrics() if metric is not None or not run.state.ended else None
     facts = run.facts if run.facts.metrics or not metrics else replace(run.facts, metrics=so_far(metrics))

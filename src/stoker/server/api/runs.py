@@ -13,7 +13,7 @@ from fastapi import APIRouter, Query, Request, Response
 from stoker.engine import eviction
 from stoker.engine.decision import Decision
 from stoker.engine.placement import queue
-from stoker.errors import BadInput, Conflict, Missing, NotFound, StoreUnavailable
+from stoker.errors import BadInput, Conflict, Missing, NotFound, StoreDenied, StoreUnavailable
 from stoker.model import layout, wire
 from stoker.model.job import Job
 from stoker.model.orders import Wish
@@ -118,7 +118,7 @@ async def events(request: Request, name: str) -> Response:
     try:
         for attempt in run.attempts:
             found += await call(_agent_events, service, run, attempt.number)
-    except StoreUnavailable as error:  # what the server knows is worth showing all the same
+    except (StoreDenied, StoreUnavailable) as error:  # what the server knows is worth showing all the same
         found.append(Event(service.clock.now(), "store-unavailable", f"the rest cannot be read now: {error.message}"))
     return answer({"events": sorted(found, key=lambda event: event.at)})
 
