@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from azure.mgmt.resource.resources import ResourceManagementClient
 
 from stoker.testing.fake_machines import FakeMachines
 from stoker.testing.twin import TwinHandle, real_machines, twin
+from stoker.twin.machines import MachineSpec
 from stoker.twin.twin import Twin
 from stoker.twin.world import machine_token
 
@@ -349,6 +351,26 @@ def test_machines_that_ran_when_the_twin_went_down_run_again_when_it_comes_back(
     with twin(tmp_path, machines) as again:
         again.wait(lambda _: machine.on)
         assert (power(azure, "group"), machine.boots) == ("PowerState/running", 2)
+
+
+class Stuck(FakeMachines):
+    """Machines that are never made."""
+
+    def create(self, spec: MachineSpec) -> None:
+        threading.Event().wait()
+
+
+def test_what_a_killed_twin_had_begun_is_finished_by_the_next(tmp_path: Path) -> None:
+    with twin(tmp_path, Stuck()) as first:
+        azure = Azure(first.address)
+        make_group(azure, "group")
+        azure.vms.begin_create_or_update("group", "vm", vm_body(azure, "group"), polling=False)
+        assert len(first.cloud.chores) == 1
+    machines = FakeMachines()
+    with twin(tmp_path, machines) as again:
+        again.wait(lambda _: power(azure, "group") == "PowerState/running")
+        assert [machine.spec.address for machine in machines.machines.values()] == ["10.0.0.4"]
+        assert not again.cloud.chores
 
 
 LEAVE = """
