@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
+import pytest
+
 from stoker.agent.data.cache import Cache
+from stoker.agent.data.downloading import Download, Tally, Wanted
+from stoker.agent.data.mounts import libc, unmount_below
 from stoker.agent.data.room import Hold, held
+from stoker.agent.pack import pack
+from stoker.errors import StoreFailed
 
 
 def sha(data: bytes) -> str:
@@ -120,3 +129,79 @@ def test_processes_that_are_killed_at_random_never_leave_a_wrong_content(tmp_pat
     for one in held(cache):
         assert sha(Path(cache.object(one.sha256)).read_bytes()) == one.sha256
     assert sum(one.size_bytes for one in held(cache)) <= 1_500_000
+
+
+NOBODY = 65534
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from stoker.agent.data import trees
+from stoker.agent.data.cache import Cache
+from stoker.agent.data.room import Hold
+from stoker.model.dataset import DataFile
+import hashlib
+cache = Cache(Path(sys.argv[1]))
+hold = Hold(cache, "n1")
+hold.take()
+name = hashlib.sha256(b"data").hexdigest()
+with cache.fetching(name) as part:
+    part.write(b"data")
+    cache.commit(name, name)
+top = hold.trees / "images"
+trees.plant(top, [DataFile("a/b.txt", 4, name)], lambda file, path: cache.use(name, path))
+print(trees.protect(top))
+for verb in (lambda: open(top / "a/b.txt", "ab"), lambda: os.remove(top / "a/b.txt"), lambda: open(top / "new", "w")):
+    try:
+        verb()
+        print("done")
+    except PermissionError:
+        print("refused")
+os.chmod(top / "a/b.txt", 0o644)
+(top / "a/b.txt").write_bytes(b"evil")
+print(cache.has(name, 4), cache.repaired == [name])
+hold.release()
+print(hold.folder.exists())
+"""
+
+
+def test_without_root_permissions_protect_the_cache_and_what_gets_past_them_is_found(tmp_path: Path) -> None:
+    place = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        os.chown(place, NOBODY, NOBODY)
+        code = shutil.copy(pack(tmp_path / "agents"), place / "agent.pyz")
+        command = [_python(), "-c", AS_NOBODY, str(place / "cache"), str(code)]
+        done = subprocess.run(
+            command, user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True, cwd="/"
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.split() == ["permissions", "refused", "refused", "refused", "False", "True", "False"]
+    finally:
+        shutil.rmtree(place)
+
+
+def _python() -> str:
+    """One that everybody may run."""
+    return "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
+
+
+def test_a_full_disk_is_told_and_leaves_no_part(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    assert libc().mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"size=1m") == 0
+    try:
+        cache = Cache(place)
+        cache.make()
+        data = random.Random(1).randbytes(3_000_000)
+        wanted = Wanted(sha(data), len(data), "key", "train/big.bin", sha(data))
+        work = Download(cache, lambda _, at, size: data[at : at + size], lambda: None, lambda *_: None, Tally())
+        with pytest.raises(StoreFailed, match=r"the disk is full: could not fetch `train/big\.bin`"):
+            work.run([wanted])
+        assert list(cache.parts.iterdir()) == []
+        hold = Hold(cache, "n1")
+        hold.take()
+        with pytest.raises(StoreFailed, match=r"the data needs 3\.0 MB more on the disk of .*, which has 1\.0 MB free"):
+            hold.reserve({sha(data): len(data)}, None)
+        hold.release()
+    finally:
+        unmount_below(place)

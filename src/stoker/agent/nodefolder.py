@@ -72,7 +72,11 @@ def remove_tree(top: Path) -> None:
     for entry in entries:
         _remove_entry(top, entry)
     with suppress(FileNotFoundError):
-        top.rmdir()
+        try:
+            top.rmdir()
+        except PermissionError:  # of the folder it is in
+            top.parent.chmod(stat.S_IRWXU)
+            top.rmdir()
 
 
 def _remove_entry(parent: Path, entry: os.DirEntry[str]) -> None:
