@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 GROUPS = "Microsoft.Resources/resourceGroups"
 SUBSCRIPTIONS = "Microsoft.Resources/subscriptions"
@@ -76,6 +77,7 @@ class Target:
         return Target(kind, self.names[:-1], "", self.subscription, self.group, self.scope)
 
 
+@lru_cache(maxsize=10_000)  # every list asks every resource for its kind
 def read(path: str) -> Target:
     """What this path names. Anything can be read; whether there is such a thing is another question."""
     parts = [part for part in path.split("/") if part]

@@ -54,7 +54,13 @@ FORECASTS = {
         evictions_per_hour=2, withdrawn=0.1, allocation_failures=0.05, throttled=0.01, slow=0.02, lost=0.002
     ),
     "storm": Weather(
-        evictions_per_hour=30, withdrawn=0.2, allocation_failures=0.3, throttled=0.05, slow=0.05, lost=0.02
+        evictions_per_hour=30,
+        withdrawn=0.2,
+        allocation_failures=0.3,
+        throttled=0.05,
+        slow=0.05,
+        lost=0.02,
+        first_events_s=120,
     ),
 }
 
