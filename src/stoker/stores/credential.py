@@ -25,7 +25,12 @@ VALUES: Mapping[CredentialKind, tuple[str, ...]] = {
     CredentialKind.ACCOUNT_KEY: ("key",),
     CredentialKind.SAS: ("token",),
     CredentialKind.CONNECTION_STRING: ("text",),
-    CredentialKind.LOGIN: ("?tenant", "?client", "?secret"),  # none of them: whoever is logged in on this machine
+    CredentialKind.LOGIN: (
+        "?tenant",
+        "?client",
+        "?secret",
+        "?authority",
+    ),  # none of them: whoever is logged in on this machine
     CredentialKind.S3_KEY: ("id", "secret", "?session", "?role"),  # role: the ARN to assume for nodes
 }
 

@@ -23,9 +23,9 @@ _HINT = "log in with `az login`, or give tenant, client and secret of a service 
 class Login:
     """Asks once, and again shortly before the token ends. Safe for many threads."""
 
-    def __init__(self, credential: Credential, authority: str = _AUTHORITY) -> None:
+    def __init__(self, credential: Credential) -> None:
         self._values = credential.values
-        self._authority = authority
+        self._authority = credential.values.get("authority", _AUTHORITY)
         self._lock = threading.Lock()
         self._token = ""
         self.expires_at = 0.0

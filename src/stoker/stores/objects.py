@@ -11,10 +11,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.exceptions import AlreadyExistsError, BaseError, UnauthenticatedError
 from obstore.store import AzureStore, S3Store
 
-from stoker.errors import AlreadyThere, BadInput, StoreFailed
+from stoker.errors import AlreadyThere, BadInput, StoreDenied, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.azure import AzureRights, account_sas, rights
 from stoker.stores.blobclient import sas_expires_at
@@ -43,6 +43,7 @@ _WHY = re.compile(
     r"<AuthenticationErrorDetail>(.*?)</AuthenticationErrorDetail>|<Message>(.*?)(?:</Message>|\n)", re.DOTALL
 )
 _PAST_THE_END = ("StartTooLarge", "status code: 416", "ParseContentRange")  # the last: of an empty object
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _BULK = re.compile(r"Bulk delete request failed.*\(code: (\w+)\)", re.DOTALL)
 
 
@@ -168,7 +169,11 @@ class ObstoreBucket:
             raise refusal(int(status[1]), code[1] if code else "", said, name, self.place) from error
         if isinstance(error, FileNotFoundError):
             raise refusal(404, code[1] if code else "", "", name, self.place) from error
+        if isinstance(error, UnauthenticatedError):  # raised by a login, and wrapped on its way through
+            raise StoreDenied(text.split("\n")[0].rpartition("StoreDenied: ")[2]) from error
         first = re.sub(r"\?\S*", "", text.split("\n")[0])  # a URL's query may hold a token
+        if found := _CERTIFICATE.search(text):
+            raise unreachable(self.place, f"its certificate is not trusted ({found[1]})") from error
         if "HTTP error" in text or "error sending request" in text or "retries" in text:
             raise unreachable(self.place, first) from error
         raise StoreFailed(f"`{self.place}` cannot do this with `{name}`: {first}") from error
