@@ -17,13 +17,23 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = ThreadPoolExecutor(max_workers=24, thread_name_prefix="outside")
+_FAR = ThreadPoolExecutor(max_workers=32, thread_name_prefix="far")
 TIMEOUT_S = 60.0
 
 
 async def call(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The call's result. After the time-out the caller goes on; the thread ends when the call does."""
+    return await _call(_THREADS, partial(function, *args, **kwargs), function)
+
+
+async def call_far(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same in threads of their own, for what may hang on a network: nothing else waits for them."""
+    return await _call(_FAR, partial(function, *args, **kwargs), function)
+
+
+async def _call(threads: ThreadPoolExecutor, work: Callable[[], T], function: object) -> T:
     loop = asyncio.get_running_loop()
-    future = loop.run_in_executor(_THREADS, partial(function, *args, **kwargs))
+    future = loop.run_in_executor(threads, work)
     try:
         return await asyncio.wait_for(asyncio.shield(future), TIMEOUT_S)
     except TimeoutError:

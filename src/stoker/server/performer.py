@@ -24,7 +24,7 @@ from stoker.server.clock import Clock
 from stoker.server.landing import land
 from stoker.server.leases import Leases
 from stoker.server.ledger import Ledger
-from stoker.server.outside import call
+from stoker.server.outside import call, call_far
 from stoker.server.stores import Stores
 from stoker.server.vault import Vault
 from stoker.stores import Store
@@ -79,7 +79,7 @@ class Performer:
                 if self._leases.is_due(run, _attempt(run)):
                     self._background(f"lease {_attempt(run).key}", call(self._leases.renew, run, _attempt(run)))
                 if self._accesses.is_due(run, _attempt(run)):
-                    self._background(f"renew {_attempt(run).key}", call(self._accesses.renew, run, _attempt(run)))
+                    self._background(f"renew {_attempt(run).key}", call_far(self._accesses.renew, run, _attempt(run)))
             case StopNode(provider, key):
                 self._background(f"stop {key}", self._stop(provider, key))
             case Land(run):

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from stoker.errors import StokerError
 from stoker.model import layout, wire
 from stoker.model.run import Run
-from stoker.server.outside import call
+from stoker.server.outside import call, call_far
 from stoker.server.stores import Stores
 from stoker.stores.pacing import NEAR, pacing
 
@@ -31,7 +31,7 @@ class Recorder:
         for run in runs:
             try:
                 if pacing(self._stores.of(run)) is NEAR:
-                    await self._write(run)
+                    await call(self._write, run)
                     continue
             except StokerError as error:
                 log.warning("could not keep a copy of %s in its store: %s", run.name, error.message)
@@ -52,7 +52,7 @@ class Recorder:
         try:
             while run := self._waiting.pop(run_id, None):
                 try:
-                    await self._write(run)
+                    await call_far(self._write, run)
                     pause_s = _FIRST_PAUSE_S
                 except StokerError as error:
                     log.warning("a copy of %s cannot be kept in its store yet: %s", run.name, error.message)
@@ -63,5 +63,5 @@ class Recorder:
             if self._writing.get(run_id) is asyncio.current_task():
                 del self._writing[run_id]
 
-    async def _write(self, run: Run) -> None:
-        await call(self._stores.of(run).put, layout.record(run.id), wire.dump(run))
+    def _write(self, run: Run) -> None:
+        self._stores.of(run).put(layout.record(run.id), wire.dump(run))

@@ -12,7 +12,7 @@ from stoker.model import layout, wire
 from stoker.model.report import Phase, Report
 from stoker.model.run import Attempt, Run
 from stoker.server.clock import Clock
-from stoker.server.outside import call
+from stoker.server.outside import call, call_far
 from stoker.server.stores import Stores
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, Pacing, pacing
@@ -86,7 +86,7 @@ class Reports:
         before, pace = (seen.report, seen.trouble), pacing(store)
         eager = attempt.notice is not None or attempt.key in self._gone_at
         try:
-            await call(self._read, store, run, attempt)
+            await call_far(self._read, store, run, attempt)
         except StokerError as error:
             now = self._clock.steady()
             seen.trouble = error.message
