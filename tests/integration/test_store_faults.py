@@ -12,12 +12,12 @@ import pytest
 from faultproxy import FaultProxy, Kind, run_proxy
 from services import Azurite, S3Server
 from stoker.errors import AlreadyThere, Corrupt, FileChanged, Missing, StoreDenied, StoreFailed, StoreUnavailable
+from stoker.server.removal import remove_run
 from stoker.stores import Store
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
-from stoker.stores.removing import remove_below
 from stoker.stores.transfer import Item, download, upload
 
 pytestmark = pytest.mark.xdist_group("azurite")
@@ -268,8 +268,8 @@ def test_a_run_that_is_removed_leaves_no_container(azurite: Azurite) -> None:
     store.append("runs/aa11/log", 0, bytes(3 << 20))
     store.put("runs/bb22/x", b"two")
     name = url.rpartition("/")[2]
-    remove_below(store, "runs/aa11/")
-    remove_below(store, "runs/aa11/")
+    remove_run(store, "aa11")
+    remove_run(store, "aa11")
     assert sorted(azurite.account().list(name)) == [name, f"{name}-bb22"]
     assert [one.key for one in store.list("runs")] == ["runs/bb22/x"]
     with pytest.raises(Missing):

@@ -14,7 +14,6 @@ import pytest
 from stoker.errors import Corrupt, FileChanged, Missing, StoreFailed, StoreUnavailable
 from stoker.stores import Store
 from stoker.stores.folder import FolderStore
-from stoker.stores.removing import remove_below
 from stoker.stores.transfer import Item, download, upload
 from stoker.testing.memory_store import MemoryStore
 
@@ -150,12 +149,3 @@ def test_a_store_that_is_busy_is_asked_again(tmp_path: Path) -> None:
     assert hashlib.sha256(store.get(one.key)).hexdigest() == one.sha256
     with pytest.raises(StoreUnavailable):
         upload(_Busy(1), [one], try_for_s=0)
-
-
-def test_everything_below_a_prefix_is_removed(store: Store) -> None:
-    for key in ("runs/1/a", "runs/1/b/c", "runs/10/a", "other"):
-        store.put(key, b"x")
-    store.append("runs/1/log", 0, bytes(3 << 20))
-    remove_below(store, "runs/1/")
-    remove_below(store, "runs/1/")
-    assert {one.key for one in store.list("")} == {"runs/10/a", "other"}
