@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from stoker.errors import TwinFailed
 from stoker.twin.machines import MachineSpec
 
 Run = Callable[[str, str], tuple[int, str, str]]  # (machine, script) -> exit code, stdout, stderr
@@ -54,7 +55,8 @@ class FakeMachines:
 
     def power_off(self, name: str) -> None:
         with self._lock:
-            self._power(name, on=False)
+            if name in self.machines:
+                self._power(name, on=False)
 
     def _power(self, name: str, *, on: bool) -> None:
         machine = self.machines[name]
@@ -73,8 +75,8 @@ class FakeMachines:
             return self.machines[name].on if name in self.machines else False
 
     def run_command(self, name: str, script: str, timeout_s: float) -> tuple[int, str, str]:  # noqa: ARG002  # none waits
-        if not self.alive(name):
-            raise KeyError(name)
+        if not self.machines[name].on:
+            raise TwinFailed(f"machine {name} is off")
         return self._run(name, script)
 
     def set_events(self, name: str, document: Mapping[str, Any]) -> None:

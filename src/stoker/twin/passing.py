@@ -26,12 +26,14 @@ def advance(cloud: Cloud, now: float, wall: events.Wall) -> Cloud:
 
 def performed(cloud: Cloud, chore_id: str, result: Any, error: str) -> Cloud:
     """A chore is done, or could not be: then what waits for it fails."""
+    chore = cloud.chores.get(chore_id)
+    code = "VMExtensionProvisioningError" if chore and chore.verb == "run" else "OSProvisioningInternalError"
     cloud = replace(cloud, chores={key: one for key, one in cloud.chores.items() if key != chore_id})
     for operation in cloud.operations.values():
         if chore_id not in operation.chores or not operation.open:
             continue
         if error:
-            operation = replace(operation, error={"code": "VMExtensionProvisioningError", "message": error})
+            operation = replace(operation, error={"code": code, "message": error})
         elif result is not None:
             operation = replace(operation, result=result)
         cloud = cloud.put_operation(operation)

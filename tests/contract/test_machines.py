@@ -1,0 +1,25 @@
+"""Every kind of the twin's machines, and the fake, keeps the contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stoker.testing.fake_machines import FakeMachines
+from stoker.testing.machines import MachinesContract
+from stoker.twin.machines import Machines
+from stoker.twin.machines.opening import open_machines
+
+
+class TestFakeMachines(MachinesContract):
+    def make(self, folder: Path) -> Machines:
+        return FakeMachines()
+
+
+class TestPlainMachines(MachinesContract):
+    def make(self, folder: Path) -> Machines:
+        return open_machines(folder / "machines", lambda _name, _resource: {}, walls=False)
+
+
+class TestMachinesOfTheKindThatIsAllowedHere(MachinesContract):
+    def make(self, folder: Path) -> Machines:
+        return open_machines(folder / "machines", lambda _name, _resource: {})
