@@ -25,7 +25,8 @@ frameworks: .venv/frameworks .services/installed
 	@touch $@
 
 # Azure's own command line, which drives the twin in a long proof. Its pins suit nobody else, so it lives by itself.
-.venv-az/installed: .venv/installed
+.venv-az/installed: | .venv/installed
+	rm -rf .venv-az
 	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-az
 	$(BIN)/uv pip install --quiet --python .venv-az/bin/python --compile-bytecode azure-cli==2.91.0
 	@touch $@
