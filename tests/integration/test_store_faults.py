@@ -274,3 +274,15 @@ def test_a_run_that_is_removed_leaves_no_container(azurite: Azurite) -> None:
     assert [one.key for one in store.list("runs")] == ["runs/bb22/x"]
     with pytest.raises(Missing):
         store.get("runs/aa11/x")
+
+
+def test_a_listing_of_several_pages_is_complete(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stoker.stores.blobclient.PAGE", 3)
+    url = azurite.new_container()
+    keys = {f"data/{number}" for number in range(10)} | {f"runs/{number:04x}/x" for number in range(5)}
+    whole = open_store(url, azurite.account_key)
+    for key in keys:
+        whole.put(key, b"")
+    assert {one.key for one in whole.list("")} == keys  # five containers: two pages
+    node = open_access(grant(url, azurite.account_key, reads=["data/"], writes=[], for_s=60))
+    assert {one.key for one in node.list("data")} == {key for key in keys if key.startswith("data")}

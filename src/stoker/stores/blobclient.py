@@ -24,6 +24,7 @@ from stoker.stores.refusals import refusal, token_ended
 from stoker.stores.wire import Reply, Request, Wire
 
 API_VERSION = "2021-12-02"
+PAGE = 5000  # entries of a listing that come at once: as many as the service gives
 _WRITER = "x-ms-meta-writer"
 _SAFE = "/~!$'()*,:;=@-._"
 
@@ -81,7 +82,7 @@ class BlobBucket:
     def entries(self, prefix: str) -> Iterator[Stored]:
         marker = ""
         while True:
-            query = f"restype=container&comp=list&prefix={quote(self._prefix + prefix, safe='')}"
+            query = f"restype=container&comp=list&maxresults={PAGE}&prefix={quote(self._prefix + prefix, safe='')}"
             reply = self._ask("GET", "", query + (f"&marker={quote(marker, safe='')}" if marker else ""))
             self._check(reply, "", 200)
             page = ElementTree.fromstring(reply.body)

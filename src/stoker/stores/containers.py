@@ -13,7 +13,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from stoker.errors import NoContainer, StoreFailed
-from stoker.stores import Stored
+from stoker.stores import Stored, blobclient
 from stoker.stores.blobclient import API_VERSION
 from stoker.stores.bucket import Bucket, Piece
 from stoker.stores.location import Location
@@ -56,7 +56,7 @@ class Account:
     def list(self, prefix: str) -> Iterator[str]:
         marker = ""
         while True:
-            query = f"comp=list&prefix={quote(prefix, safe='')}"
+            query = f"comp=list&maxresults={blobclient.PAGE}&prefix={quote(prefix, safe='')}"
             reply = self._ask("GET", "/", query + (f"&marker={quote(marker, safe='')}" if marker else ""))
             if reply.status != 200:
                 self._refuse(reply, "")
