@@ -10,16 +10,19 @@ from stoker.model.run import Run, RunState
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
 from stoker.stores.landing import Landing, choose_folder
-from stoker.stores.reader import open_object
+from stoker.stores.readahead import open_in_order
 
 
 def land(store: Store, run: Run, parent: Path) -> Path:
     """Returns the folder. A run that did not succeed lands beside, under a name that says so."""
     name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
     folder = choose_folder(parent, name, run.id)
-    landing = Landing(manifest(store, run).entries, folder, run.id)
-    for sha256 in landing.wanted():
-        landing.take(sha256, open_object(store, layout.output(run.id, sha256)))
+    entries = manifest(store, run).entries
+    landing = Landing(entries, folder, run.id)
+    sizes, wanted = {entry.sha256: entry.size_bytes for entry in entries}, list(landing.wanted())
+    contents = open_in_order(store, [(layout.output(run.id, sha256), sizes[sha256]) for sha256 in wanted])
+    for sha256, content in zip(wanted, contents, strict=True):
+        landing.take(sha256, content)
     landing.finish()
     return folder
 

@@ -13,7 +13,7 @@ from stoker.server.api.shape import answer, service_of
 from stoker.server.landing import manifest
 from stoker.server.outside import call
 from stoker.stores.blobstream import blob_stream
-from stoker.stores.reader import open_object
+from stoker.stores.readahead import open_in_order
 
 router = APIRouter(tags=["outputs"])
 
@@ -33,10 +33,9 @@ async def contents(request: Request, name: str) -> Response:
     """A tar stream of the contents, each once, named by sha256."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    found = await call(manifest, service.stores.of(run), run)
+    store = service.stores.of(run)
+    found = await call(manifest, store, run)
     sizes = {entry.sha256: entry.size_bytes for entry in found.entries if entry.kind is EntryKind.FILE}
-    items = (
-        (sha256, size, partial(open_object, service.stores.of(run), layout.output(run.id, sha256)))
-        for sha256, size in sizes.items()
-    )
+    contents = open_in_order(store, [(layout.output(run.id, sha256), size) for sha256, size in sizes.items()])
+    items = ((sha256, size, partial(next, contents)) for sha256, size in sizes.items())
     return StreamingResponse(blob_stream(items), media_type="application/x-tar")
