@@ -94,7 +94,7 @@ def _live(config: Path) -> int:
     store = _store(given, tenancy.variables, folder)
     lease = LeaseWatch(store, layout.lease_beside(tenancy.orders), tenancy.lease_s, time.monotonic)
     words = [word for pair in given.items() for word in pair]
-    return live(tenancy, lease, [sys.executable, "-I", "-S", str(_library()), "run", *words])
+    return live(tenancy, lease, [sys.executable, "-I", "-S", str(_library()), "run", *words], os.environ)
 
 
 def _stand_by(fd: int) -> int:

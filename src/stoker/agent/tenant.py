@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -41,10 +40,10 @@ class Tenancy:
         return cls(release=Release(**found["release"]), **{name: found[name] for name in names})
 
 
-def live(tenancy: Tenancy, lease: LeaseWatch, command: Sequence[str]) -> int:
+def live(tenancy: Tenancy, lease: LeaseWatch, command: Sequence[str], environ: Mapping[str, str]) -> int:
     """Runs the agent to its end, and then stays until somebody removes the machine or its lease is over: the server may
     still want to look at it. A machine that is shut down is left to whoever does it."""
-    agent = subprocess.Popen(command, env={**os.environ, **tenancy.variables}, stdin=subprocess.DEVNULL)
+    agent = subprocess.Popen(command, env={**environ, **tenancy.variables}, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, _shut_down)
     every_s = min(LOOK_EVERY_S, tenancy.lease_s / LOOKS_PER_LEASE)
     try:

@@ -140,8 +140,8 @@ class AzureProvider:
     def _sight(self, key: str, group: Group, vm: Vm | None) -> NodeSight:
         if group.deleting:
             return NodeSight(key, NodeState.GONE, "it is being deleted", still=True)
-        if vm is None:
-            return self._without_machine(key, group)
+        if vm is None or not vm.power:  # a machine that could not be allocated is there, and has no power state
+            return self._without_machine(key, group, there=vm is not None)
         if vm.power in _GOING:
             return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=vm.power == "deallocated")
         return NodeSight(key, NodeState.UP if vm.power == "running" else NodeState.STARTING)
@@ -155,13 +155,13 @@ class AzureProvider:
         price = self._prices.per_hour(vm.region, vm.size, spot=vm.spot) if vm and runs else None
         return replace(sight, resources=resources, usd_per_hour=price or Decimal(0))
 
-    def _without_machine(self, key: str, group: Group) -> NodeSight:
+    def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
         made = self._cloud.deployed(group.name)
         if made is None:
             return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True)
         if made.failure:
             return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code, still=True)
-        if made.running:
+        if made.running or there:
             return NodeSight(key, NodeState.STARTING)
         return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=True)
 
