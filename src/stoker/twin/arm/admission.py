@@ -9,7 +9,7 @@ from typing import Any
 from stoker.twin import catalog, prices, quota, weather
 from stoker.twin.arm import groups
 from stoker.twin.arm.ask import Ask, needed
-from stoker.twin.refusal import Refused, allocation_failed, invalid, sku_not_available
+from stoker.twin.refusal import allocation_failed, conflict, invalid, sku_not_available
 from stoker.twin.state import Cloud
 
 _SPOT_SINCE = "2019-03-01"
@@ -50,18 +50,18 @@ def _check_zones(ask: Ask, region: str) -> None:
 def _check_spot(cloud: Cloud, ask: Ask, given: Mapping[str, Any], size: catalog.Size, region: str) -> None:
     if str(given.get("priority", "")).lower() != "spot":
         if given.get("evictionPolicy"):
-            raise conflict_code(
-                "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines",
+            raise conflict(
                 "Eviction policy can be set only on Azure Spot Virtual Machines.",
+                "EvictionPolicyCanBeSetOnlyOnAzureSpotVirtualMachines",
             )
         if (given.get("billingProfile") or {}).get("maxPrice") is not None:
-            raise conflict_code(
-                "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines", "Max price is supported only for Azure Spot VMs."
+            raise conflict(
+                "Max price is supported only for Azure Spot VMs.", "MaxPriceIsSupportedOnlyForAzureSpotVirtualMachines"
             )
         return
     if ask.version < _SPOT_SINCE:
         message = f"Azure Spot is not supported for this API version. Please use {_SPOT_SINCE} or later."
-        raise conflict_code("AzureSpotIsNotSupportedForThisAPIVersion", message)
+        raise conflict(message, "AzureSpotIsNotSupportedForThisAPIVersion")
     check_price(cloud, given, size, region, ask.now, "Create VM")
 
 
@@ -71,15 +71,11 @@ def check_price(
     most = float((given.get("billingProfile") or {}).get("maxPrice", -1))
     price = prices.spot_usd(cloud, size, region, now)
     if most != -1 and most < price:
-        raise conflict_code(
-            "SpotPriceGreaterThanProvidedMaxPrice",
+        raise conflict(
             f"Unable to perform operation '{operation}' since the provided max price '{most} USD' is lower than the "
             f"current spot price '{price} USD' for Azure Spot VM size '{size.name}'.",
+            "SpotPriceGreaterThanProvidedMaxPrice",
         )
-
-
-def conflict_code(code: str, message: str) -> Refused:
-    return Refused(409, code, message)
 
 
 def allocation_error(cloud: Cloud, ask: Ask, size: catalog.Size, region: str) -> tuple[Cloud, Mapping[str, Any]]:

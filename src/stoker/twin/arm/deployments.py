@@ -90,11 +90,7 @@ def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, page(ask, [one.answer() for one in cloud.all(DEPLOYMENTS, ask.target.group)])
 
 
-def _anything_goes(_cloud: Cloud, _resource: Resource) -> None:
-    return
-
-
-generic.deletable(DEPLOYMENTS, _anything_goes)
+generic.deletable(DEPLOYMENTS)
 
 
 def _resources(cloud: Cloud, ask: Ask) -> list[dict[str, Any]]:

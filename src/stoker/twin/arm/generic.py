@@ -43,7 +43,11 @@ def taggable(kind: str) -> None:
     route("PATCH", kind)(patch)
 
 
-def deletable(kind: str, check: Check, verb: str = "delete") -> None:
+def anything_goes(_cloud: Cloud, _resource: Resource) -> None:
+    """What nobody else can depend on may be deleted at any time."""
+
+
+def deletable(kind: str, check: Check = anything_goes, verb: str = "delete") -> None:
     """Registers deletion, which `check` may refuse."""
 
     def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:

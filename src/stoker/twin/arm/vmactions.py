@@ -127,11 +127,7 @@ def list_extensions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, page(ask, shown(list(cloud.below(generic.require(cloud, ask).id))))
 
 
-def _anything_goes(_cloud: Cloud, _resource: Resource) -> None:
-    return
-
-
-generic.deletable(EXTENSIONS, _anything_goes)
+generic.deletable(EXTENSIONS)
 
 
 def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:

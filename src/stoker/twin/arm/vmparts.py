@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import catalog, events, ids
+from stoker.twin import catalog, ids
 from stoker.twin.arm import network
-from stoker.twin.arm.ask import ROUTES, Ask
+from stoker.twin.arm.ask import Ask
 from stoker.twin.arm.disks import DISKS
 from stoker.twin.arm.disks import put as put_disk
 from stoker.twin.arm.identities import IDENTITIES
 from stoker.twin.refusal import Refused, conflict, invalid
-from stoker.twin.state import Cloud, Notice, Resource
+from stoker.twin.state import Cloud, Resource
 
 _SECRET = (("osProfile", "customData"), ("osProfile", "adminPassword"))
 
@@ -54,7 +54,7 @@ def _make_nic(cloud: Cloud, ask: Ask, described: Mapping[str, Any]) -> tuple[Clo
             cloud, inner["publicIPAddress"] = _make_address(cloud, ask, public)
         configurations.append({"name": one["name"], "properties": inner})
     body = {"location": ask.body.get("location"), "properties": {**properties, "ipConfigurations": configurations}}
-    cloud, _ = ROUTES["PUT", network.NICS.lower(), ""](cloud, ask.at(nic, body))
+    cloud, _ = network.put_nic(cloud, ask.at(nic, body))
     return cloud, nic
 
 
@@ -163,10 +163,6 @@ def refuse_deleting(vm: Resource, operation: str) -> None:
             "only retry the Delete operation (or wait for an ongoing one to complete).",
             "OperationNotAllowed",
         )
-
-
-def announced(cloud: Cloud, notice: Notice, ask: Ask) -> Cloud:
-    return events.announce(cloud, notice, ask.wall)
 
 
 def facts(cloud: Cloud, vm: Resource) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import catalog, lifecycle, quota
+from stoker.twin import catalog, events, lifecycle, quota
 from stoker.twin.arm import generic, groups, vmparts
 from stoker.twin.arm.admission import admit, allocation_error
 from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route
@@ -64,7 +64,7 @@ def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     if instance and instance.power is Power.RUNNING and (notice_s := _asked_notice_s(vm)):
         cloud = cloud.put_operation(replace(operation, due_at=ask.now + notice_s + _DELETE_S))
         notice = Notice(ask.uuid("terminate"), vm.id, "Terminate", ask.now + notice_s)
-        return vmparts.announced(cloud, notice, ask), accepted(ask, operation)
+        return events.announce(cloud, notice, ask.wall), accepted(ask, operation)
     return lifecycle.destroy(cloud, vm.id, operation, ask.now), accepted(ask, operation)
 
 
