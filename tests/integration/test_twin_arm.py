@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -439,6 +440,30 @@ def test_a_twin_that_is_killed_comes_back_at_the_same_address_with_all_it_knew(t
         assert stoker(tmp_path, "twin", "down", "--forget")["stopped"]
     assert not (tmp_path / "twin").exists()
     assert stoker(tmp_path, "twin", "status") == {"up": False, "twin": None}
+
+
+@pytest.mark.parametrize("kind", [["--plain"], []], ids=["plain", "as allowed here"])
+def test_down_switches_off_what_a_killed_twin_has_left_running(kind: list[str], tmp_path: Path) -> None:
+    told = stoker(tmp_path, "twin", "up", *kind)["twin"]
+    azure = Azure(_Told(**{name: told[name] for name in _Told.__annotations__}))
+    make_group(azure, "group")
+    create(azure, "group")
+    order = {"commandId": "RunShellScript", "script": ["nohup sleep 600 >/dev/null 2>&1 & echo $!"]}
+    azure.vms.begin_run_command("group", "vm", order).result()
+    os.kill(told["pid"], signal.SIGKILL)
+    assert processes(tmp_path)
+    assert stoker(tmp_path, "twin", "down", "--forget")["stopped"]
+    assert not processes(tmp_path)
+    assert not (tmp_path / "twin").exists()
+
+
+def processes(home: Path) -> list[str]:
+    """Those that have something below this folder on their command line."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            found.append(path.read_bytes().decode(errors="replace"))
+    return [line for line in found if str(home / "twin") in line]
 
 
 @dataclass(frozen=True)

@@ -62,13 +62,15 @@ def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
     folder = settings.home.twin
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = folder / "twin.log"
+    (folder / "twin.json").unlink(missing_ok=True)  # a killed twin has left it
     said_before = log.stat().st_size if log.exists() else 0
     child = _spawn(settings, wanted, log)
     give_up = time.monotonic() + _START_S
     while time.monotonic() < give_up:
         ended = child.poll() is not None  # asked before looking: its last words must not be missed
-        if told := find(settings):
-            return told, True
+        told = find(settings)
+        if told and (ended or told["pid"] == child.pid):
+            return told, not ended
         if ended:
             message, hint = _last_words(log, said_before)
             raise TwinFailed(f"the twin could not start: {message}", hint=hint or f"its log is {log}")
@@ -77,8 +79,9 @@ def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
 
 
 def down(settings: Settings, *, forget: bool = False) -> bool:
-    """Ends the twin and switches its machines off. With `forget` all it knew is removed. False: none was running."""
-    told = find(settings)
+    """Ends the twin and switches its machines off, also those that a killed twin has left running. With `forget` all
+    it knew is removed. False: none was running."""
+    told = find(settings) or _left_behind(settings)
     if told:
         os.kill(int(told["pid"]), signal.SIGTERM)
         give_up = time.monotonic() + _STOP_S
@@ -92,6 +95,13 @@ def down(settings: Settings, *, forget: bool = False) -> bool:
     if forget:
         shutil.rmtree(settings.home.twin, ignore_errors=True)
     return told is not None
+
+
+def _left_behind(settings: Settings) -> dict[str, Any] | None:
+    """Only a twin can switch machines off, so one is started for those that have none."""
+    machines = settings.home.twin / "machines"
+    left = machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
+    return up(settings, Wanted())[0] if left else None
 
 
 def status(settings: Settings) -> dict[str, Any] | None:

@@ -71,11 +71,21 @@ def _machines(settings: Settings, world: World) -> Machines:
         world.token_for,
         acknowledged=world.acknowledged,
         first_events_s=lambda _: world.clock.real_s(world.cloud.weather.first_events_s),
-        walls=settings.walls,
+        walls=_walls(settings),
         shown=settings.shown,
         authority=tls.certificate(settings.folder / "tls").authority,
         outward=True,  # a rehearsal in which nothing can be installed is none
     )
+
+
+def _walls(settings: Settings) -> bool | None:
+    """As asked for; but machines without walls that are there stay so, since no other kind can take them over."""
+    mark = settings.folder / "plain"
+    if settings.walls is False:
+        mark.touch()
+    elif mark.exists() and not any(entry.is_dir() for entry in (settings.folder / "machines").glob("*")):
+        mark.unlink()
+    return False if mark.exists() else settings.walls
 
 
 def _weather(settings: Settings) -> Weather | None:
