@@ -14,7 +14,7 @@ from stoker.stores.folder import FolderStore
 from stoker.stores.sealed import new_key, seal
 
 ORDERS = layout.orders("r", 1)
-KEY = layout.access_beside(ORDERS)
+KEY = layout.access(*layout.node_with(ORDERS))
 SEAL = new_key()
 
 
@@ -41,8 +41,8 @@ def opened(given: Access, tmp_path: Path) -> RenewedStore:
 
 
 def test_the_server_puts_an_access_where_the_agent_looks() -> None:
-    assert layout.access("r", 1, 0) == KEY
-    assert layout.access("r", 3, 2) == layout.access_beside(layout.orders("r", 3, 2))
+    assert KEY == layout.access("r", 1) == "runs/r/attempts/1/access/node-0"
+    assert layout.node_with(layout.orders("r", 3, 2)) == ("r", 3, 2)
 
 
 def test_an_access_that_is_about_to_end_is_replaced(folder: FolderStore, tmp_path: Path) -> None:

@@ -72,7 +72,9 @@ def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: Nod
     from stoker.stores.access import Access
 
     access = Access.from_text(variables["STOKER_ACCESS"])
-    return RenewedStore(access, variables["STOKER_SEAL"], layout.access_beside(options["--orders"]), folder.access)
+    return RenewedStore(
+        access, variables["STOKER_SEAL"], layout.access(*layout.node_with(options["--orders"])), folder.access
+    )
 
 
 def _without_access(variables: Mapping[str, str]) -> dict[str, str]:

@@ -63,10 +63,10 @@ def access(run_id: str, number: int, node: int = 0) -> str:
     return f"{accesses(run_id, number)}node-{node}"
 
 
-def access_beside(orders: str) -> str:
-    """The key of the access of the node that has these orders."""
-    attempt, node, _ = orders.rsplit("/", 2)
-    return f"{attempt}/access/{node}"
+def node_with(orders: str) -> tuple[str, int, int]:
+    """The run, attempt and node that the key of some orders is about."""
+    _, run_id, _, number, node, _ = orders.split("/")
+    return run_id, int(number), int(node.removeprefix("node-"))
 
 
 def lease(run_id: str, number: int, node: int = 0) -> str:
