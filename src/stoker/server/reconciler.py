@@ -48,6 +48,7 @@ class Reconciler:
         self._reports = Reports(stores, clock, self.wake)
         self._lookout = Lookout(providers, clock, self.wake)
         self._offers = Offers(providers, clock, self.wake)
+        self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
         self._occupied: set[str] = set()  # providers that had a node when they were last looked at
         self._unclaimed: dict[str, float] = {}  # by node key: since when
 
@@ -107,8 +108,9 @@ class Reconciler:
     async def round(self) -> float:
         """One look, decide, save, act. Returns how long to wait for the next."""
         sights = await self._lookout.look(self._busy())
-        gone = {sight.key for some in sights.values() for sight in some if sight.state is NodeState.GONE}
-        await self._reports.look(self._ledger.open, gone)
+        for name, some in sights.items():
+            self._gone[name] = {sight.key for sight in some if sight.state is NodeState.GONE}
+        await self._reports.look(self._ledger.open, set().union(*self._gone.values()))
         slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
             market, unknown = self._offers.market(self._ledger.open)

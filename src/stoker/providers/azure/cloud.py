@@ -61,7 +61,7 @@ class Cloud:
                     name=one.name,
                     region=one.location,
                     tags=one.tags or {},
-                    deleting=str(one.properties.provisioning_state).lower() == "deleting",
+                    deleting=_text(one.properties.provisioning_state).lower() == "deleting",
                 )
                 for one in self._resources.resource_groups.list(filter=mine)
             ]
@@ -90,7 +90,7 @@ class Cloud:
                 found = self._deployments.deployments.get(group, DEPLOYMENT)
             except _missing_error():
                 return None
-        state = str(found.properties.provisioning_state)
+        state = _text(found.properties.provisioning_state)
         if state == "Failed":
             return Deployed(running=False, failure=translated(_Failure(found.properties.error), f"starting {group}"))
         return Deployed(running=state not in ("Succeeded", "Canceled"))
@@ -178,13 +178,18 @@ def _missing_error() -> type[Exception]:
     return missing
 
 
+def _text(value: Any) -> str:
+    """The SDKs give words that they know as members of an enum, and others as they came."""
+    return str(getattr(value, "value", value) or "")
+
+
 def _vm(found: Any) -> Vm:
     statuses = (found.instance_view.statuses or ()) if found.instance_view else ()
     power = next((one.code.split("/", 1)[1] for one in statuses if str(one.code).startswith("PowerState/")), "")
     return Vm(
         group=found.id.split("/")[4].lower(),
         power=power.lower(),
-        size=str(found.hardware_profile.vm_size),
+        size=_text(found.hardware_profile.vm_size),
         region=found.location,
-        spot=str(found.priority or "").lower() == "spot",
+        spot=_text(found.priority).lower() == "spot",
     )
