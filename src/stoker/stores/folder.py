@@ -47,7 +47,8 @@ class FolderStore:
         self._lock = threading.Lock()
 
     @classmethod
-    def from_url(cls, url: str, *, durable: bool = False) -> FolderStore:
+    def from_url(cls, url: str, *, durable: bool = True) -> FolderStore:
+        """For a node: what it commits is what a run goes on from."""
         return cls(Path(unquote(urlsplit(url).path)), durable=durable)
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
