@@ -36,10 +36,10 @@ _GONE_S = 120.0  # clouds delete slowly
 @click.option("-y", "--yes", is_flag=True, help="Remove it without asking.")
 @json_option()
 def command(yes: bool, as_json: bool) -> int:
-    """Find machines and whatever belongs to them that no run needs any more, and remove it.
+    """Find and remove machines that no run needs any more.
 
-    Every provider is asked for everything that is ours. The server does the same by itself all the time; this is how
-    you make sure.
+    Every provider is asked for everything that is ours: machines, and whatever belongs to them. The server does the
+    same by itself all the time; this is how you make sure.
     """
     nodes = Nodes(Client.connect().connection)
     left = unclaimed(nodes)
