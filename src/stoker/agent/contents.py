@@ -7,7 +7,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from stoker.errors import Missing
 from stoker.stores import Store
@@ -115,6 +115,11 @@ class _Still(io.RawIOBase):
 
     def readable(self) -> bool:
         return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = self._file.readall() if size is None or size < 0 else self._file.read(size)
