@@ -71,3 +71,12 @@ def test_everything_of_a_run_goes_with_it() -> None:
 
 def test_a_run_is_not_below_another_whose_id_it_begins_with() -> None:
     assert not layout.record("r10").startswith(layout.run("r1"))
+
+
+def test_what_is_ours_in_a_store_is_told_from_what_is_not() -> None:
+    ours = [layout.content(SHA), layout.manifest("ants", SHA), layout.dataset_record("ants"), layout.blob(SHA)]
+    ours += [layout.snapshot(SHA), layout.record("0123456789abcdef0123")]
+    theirs = ["data/train/a.jpg", f"data/cd/{SHA}", f"data/x/ab/{SHA}", "datasets/coco/a.json", "runs/1/log", "a", SHA]
+    assert [key for key in ours + theirs if layout.is_ours(key)] == ours
+    assert layout.content_hash(layout.content(SHA)) == SHA
+    assert [layout.content_hash(key) for key in theirs] == [None] * len(theirs)

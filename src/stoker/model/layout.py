@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+# Texts, since most programs that import this ask for none of them.
+_HASH = r"[0-9a-f]{64}"
+_MANIFEST = r"datasets/[^/]+/[0-9a-f]{64}\.json"
+_RECORD = r"datasets/[^/]+/versions\.json"
+_OF_RUNS = r"blobs/[0-9a-f]{2}/[0-9a-f]{64}|snapshots/[0-9a-f]{64}\.json|runs/[0-9a-f]{20}/[\s\S]*"
+
 
 def blob(sha256: str) -> str:
     """A file of a snapshot, shared by every run that has the same file."""
@@ -17,9 +25,19 @@ def elsewhere(store: str, key: str) -> str:
     return f"@{store}/{key}"
 
 
+CONTENTS = "data/"
+MANIFESTS = "datasets/"
+
+
 def content(sha256: str) -> str:
     """The content of a file of a dataset, in the dataset's store; shared by all versions there that have it."""
-    return f"data/{sha256[:2]}/{sha256}"
+    return f"{CONTENTS}{sha256[:2]}/{sha256}"
+
+
+def content_hash(key: str) -> str | None:
+    """The hash that a content is stored under; None for what is none: a folder `data` is a common thing to have."""
+    name = key.rpartition("/")[2]
+    return name if re.fullmatch(_HASH, name) and key == content(name) else None
 
 
 def listing(run_id: str, name: str) -> str:
@@ -29,12 +47,25 @@ def listing(run_id: str, name: str) -> str:
 
 def manifest(dataset: str, id: str) -> str:
     """The `Manifest` of a version, beside its content. Written once, when everything it names is there."""
-    return f"datasets/{dataset}/{id}.json"
+    return f"{MANIFESTS}{dataset}/{id}.json"
+
+
+def is_manifest(key: str) -> bool:
+    return bool(re.fullmatch(_MANIFEST, key))
 
 
 def dataset_record(dataset: str) -> str:
     """The versions of a dataset that lie in this store: enough to rebuild the database from."""
-    return f"datasets/{dataset}/versions.json"
+    return f"{MANIFESTS}{dataset}/versions.json"
+
+
+def is_dataset_record(key: str) -> bool:
+    return bool(re.fullmatch(_RECORD, key))
+
+
+def is_ours(key: str) -> bool:
+    """Stoker wrote it: not one of the files that people keep in the same store."""
+    return bool(content_hash(key) or is_manifest(key) or is_dataset_record(key) or re.fullmatch(_OF_RUNS, key))
 
 
 def run(run_id: str) -> str:

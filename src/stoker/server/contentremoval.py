@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from stoker.errors import DatasetChanging, Missing
-from stoker.stores import Store, Stored
+from stoker.model import layout
+from stoker.stores import Store
 
 _FORGOTTEN_S = 86400.0  # content this old that nobody names is left over from an upload that was never finished
 _THREADS = 16
@@ -69,13 +70,15 @@ class ContentRemoval:
             ):  # lost, or removed by a call that broke off: then its content is found when it is old
                 freed.update(_named(store, key))
             store.delete(key)
-        kept = [one.key for one in store.list("datasets") if not one.key.endswith("/versions.json")]
+        kept = [one.key for one in store.list(layout.MANIFESTS.rstrip("/")) if layout.is_manifest(one.key)]
         needed = {sha256 for key in kept for sha256 in _named(store, key)}
         old = time.time() - _FORGOTTEN_S
         gone = [
             stored
-            for stored in store.list("data")
-            if (hash := _hash_of(stored)) and hash not in needed and (hash in freed or stored.changed_at < old)
+            for stored in store.list(layout.CONTENTS.rstrip("/"))
+            if (hash := bytes.fromhex(layout.content_hash(stored.key) or ""))
+            and hash not in needed
+            and (hash in freed or stored.changed_at < old)
         ]
         with ThreadPoolExecutor(_THREADS) as threads:
             list(threads.map(store.delete, (stored.key for stored in gone)))
@@ -86,14 +89,3 @@ def _named(store: Store, manifest: str) -> Iterator[bytes]:
     """Every hash in its text: also a manifest that is damaged keeps what it can still be seen to name."""
     for found in _HASH.finditer(store.get(manifest)):
         yield bytes.fromhex(found[1].decode())
-
-
-def _hash_of(stored: Stored) -> bytes | None:
-    """None for what is not ours: a folder `data` is a common thing to have."""
-    folder, _, name = stored.key.removeprefix("data/").rpartition("/")
-    if len(name) != 64 or folder != name[:2]:
-        return None
-    try:
-        return bytes.fromhex(name)
-    except ValueError:
-        return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stoker.errors import StokerError, StoreFailed
-from stoker.model import wire
+from stoker.model import layout, wire
 from stoker.model.home import Home
 from stoker.model.run import Run
 from stoker.server.database import Database
@@ -69,8 +69,8 @@ def _runs_in(store: Store) -> list[Run]:
 
 
 def _datasets_in(store: Store) -> list[DatasetRecord]:
-    keys = [stored.key for stored in store.list("datasets")]
-    return _loaded(DatasetRecord, store, [key for key in keys if key.endswith("/versions.json")])
+    keys = [stored.key for stored in store.list(layout.MANIFESTS.rstrip("/"))]
+    return _loaded(DatasetRecord, store, [key for key in keys if layout.is_dataset_record(key)])
 
 
 def _loaded(of: type[T], store: Store, keys: list[str]) -> list[T]:

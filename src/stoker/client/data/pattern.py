@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 
 from stoker.errors import BadInput
+from stoker.model import layout
 
 _SPECIAL = re.compile(r"[*?\[]")
-_OWN = re.compile(
-    r"data/[0-9a-f]{2}/[0-9a-f]{64}|blobs/[0-9a-f]{2}/[0-9a-f]{64}|snapshots/[0-9a-f]{64}\.json|runs/[0-9a-f]{20}/.*"
-    r"|datasets/[^/]+/([0-9a-f]{64}|versions)\.json"
-)
 
 
 class Pattern:
@@ -35,7 +32,7 @@ class Pattern:
 
     def path(self, key: str) -> str | None:
         """The path of this object in the dataset; None where it is not meant, or is Stoker's own."""
-        if key.endswith("/") or not self._matches.fullmatch(key) or _OWN.fullmatch(key):
+        if key.endswith("/") or not self._matches.fullmatch(key) or layout.is_ours(key):
             return None
         if key == self.folder:
             return key.rpartition("/")[2]

@@ -96,7 +96,7 @@ class _Putting:
         warnings = tuple(clashes(one.path for one in found))
         if not self._wish.repair and (same := self._unchanged(found)):
             return Put(same, False, 0, 0, warnings)
-        store = self._reaching.store(self._start.store, reads=["data/"], writes=["data/"])
+        store = self._reaching.store(self._start.store, reads=[layout.CONTENTS], writes=[layout.CONTENTS])
         self._progress.begin("putting", len(found), sum(one.seen.st_size for one in found))
         told = self._progress.moved
         upload(Counted(store, lambda size: told(size, 0)), self._lacking(found, store), lambda _, files: told(0, files))
@@ -162,13 +162,9 @@ class _Present:
         wanted = bytes.fromhex(sha256)
         if wanted not in self._hashes and not self._listed:
             self._listed = True
-            names = (stored.key.rpartition("/")[2] for stored in self._store.list("data"))
-            self._hashes |= {bytes.fromhex(name) for name in names if len(name) == 64 and _is_hex(name)}
+            listed = self._store.list(layout.CONTENTS.rstrip("/"))
+            self._hashes |= {bytes.fromhex(layout.content_hash(stored.key) or "") for stored in listed}
         return wanted in self._hashes
-
-
-def _is_hex(name: str) -> bool:
-    return not name.strip("0123456789abcdef")
 
 
 def index_file(settings: Settings, folder: Path) -> Path:
