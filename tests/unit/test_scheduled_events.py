@@ -60,7 +60,7 @@ def heard(metadata: Metadata, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     monkeypatch.setattr(scheduledevents, "EVERY_S", 0.01)
     notices: list[Notice | None] = []
     board = NoticeBoard(notices.append)
-    events = ScheduledEvents(metadata.url, lambda one: board.post("machine", one), lambda kind, text: None)
+    events = ScheduledEvents(metadata.url, lambda one: board.post("machine", one), lambda *_: None)
     events.start()
     yield notices
     events.finish()

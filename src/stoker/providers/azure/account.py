@@ -44,12 +44,13 @@ def read_account(path: Path) -> Account:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotSetUp(
-            "Azure is not set up on this computer", hint="stoker workspace use FILE, or stoker admin setup azure"
+            "Azure is not set up on this computer",
+            hint=f"describe your account in {path}: see the guide to a first cloud run",
         ) from None
     except (OSError, ValueError) as error:
-        raise NotSetUp(f"{path} cannot be read: {error}", hint="stoker workspace use FILE") from None
+        raise NotSetUp(f"{path} cannot be read: {error}", hint="see the guide to a first cloud run") from None
     known = {one.name for one in fields(Account)}
     if not isinstance(found, dict) or not found.get("subscription") or not found.keys() <= known:
-        raise NotSetUp(f"{path} does not describe an Azure account", hint="stoker workspace use FILE")
+        raise NotSetUp(f"{path} does not describe an Azure account", hint="see the guide to a first cloud run")
     lists = {name: tuple(found[name]) for name in ("regions", "sizes") if name in found}
     return Account(**{**found, **lists})

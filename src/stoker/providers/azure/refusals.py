@@ -67,7 +67,7 @@ def _locked(doing: str, message: str) -> ProviderFailed:
 
 
 def _no_subscription(doing: str, message: str) -> ProviderFailed:
-    return NotSetUp(f"{doing}: {message}", hint="az account list shows yours; stoker workspace use FILE")
+    return NotSetUp(f"{doing}: {message}", hint="az account list shows yours; name one of them in azure.json")
 
 
 _SPEAK = (
