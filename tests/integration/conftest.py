@@ -1,100 +1,16 @@
-"""A user at a shell: a project folder, a home of their own, and the real `stoker` command."""
+"""A shell for each test, and nothing that outlives it."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-PATIENCE_S = 60.0
-
-
-@dataclass
-class Shell:
-    home: Path
-    folder: Path
-    environ: dict[str, str] = field(default_factory=dict)
-
-    def write(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text))
-        return path
-
-    def job(self, run: str, **more: Any) -> Path:
-        """Writes `stoker.yaml`. JSON is YAML, so the fields need no quoting."""
-        return self.write("stoker.yaml", json.dumps({"name": "job", "run": run, **more}))
-
-    def start(self, *args: str, **options: Any) -> subprocess.Popen[str]:
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "stdin": subprocess.DEVNULL}
-        command = [str(Path(sys.executable).with_name("stoker")), *args]
-        return subprocess.Popen(command, cwd=self.folder, env=self.environ, **(pipes | options))
-
-    def stoker(self, *args: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """Runs the command to its end; `code` None takes any."""
-        with self.start(*args) as process:
-            out, err = process.communicate(timeout=PATIENCE_S)
-        done = subprocess.CompletedProcess(args, process.returncode, out, err)
-        assert code in (None, done.returncode), f"stoker {' '.join(args)}: exit {done.returncode}\n{out}\n{err}"
-        return done
-
-    def facts(self, run: str) -> dict[str, Any]:
-        facts: dict[str, Any] = json.loads(self.stoker("show", run, "--json").stdout)
-        return facts.get("run", facts)
-
-    def wait_for(self, done: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
-        deadline = time.monotonic() + patience_s
-        while not (found := done()):
-            assert time.monotonic() < deadline, f"waited in vain for {what}"
-            time.sleep(0.02)
-        return found
-
-    def ended(self, run: str) -> dict[str, Any]:
-        def look() -> dict[str, Any] | None:
-            facts = self.facts(run)
-            return facts if facts["state"] in ("succeeded", "failed", "cancelled") else None
-
-        facts: dict[str, Any] = self.wait_for(look, f"the end of {run}")
-        return facts
-
-    def server_pid(self) -> int:
-        with suppress(OSError, ValueError):
-            return int(json.loads((self.home / "server.json").read_text())["pid"])
-        return 0
-
-    def kill_server(self) -> None:
-        if pid := self.server_pid():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    def processes(self) -> dict[int, str]:
-        """Live processes that belong to this home: the server, agents, and whatever runs started."""
-        found: dict[int, str] = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                environ, state = (entry / "environ").read_bytes(), (entry / "stat").read_text().rsplit(")", 1)[1]
-                if str(self.home).encode() in environ and " Z " not in state[:4]:
-                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ").strip()
-        return found
-
-    def agents(self) -> list[int]:
-        """Agents that have begun: each says who it is beside its work."""
-        found: list[int] = []
-        for errand in (self.home / "nodes").glob("*/errand.json"):
-            with suppress(OSError, ValueError, KeyError):
-                found.append(int(json.loads(errand.read_bytes())["agent"]))
-        return [pid for pid in found if pid in self.processes()]
+from shell import Shell
 
 
 @pytest.fixture

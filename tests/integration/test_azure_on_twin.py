@@ -14,8 +14,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 from blobservice import BlobService
+from shell import Shell
 
-from conftest import Shell
 from services import KEY
 
 pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Shell
+from shell import Shell
 
 SCRIPTS = Path(__file__).parent / "certify_scripts"
 SEED = "30"  # evicts about half-way, clear of the moments at which these scripts save

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Shell
+from shell import Shell
 
 pytestmark = pytest.mark.xdist_group("cli")
 

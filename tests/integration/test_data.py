@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Shell
 
-from conftest import Shell
 from faultproxy import FaultProxy, Kind, run_proxy
 from services import KEY, Azurite, S3Server
 from stoker.client import launch

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import Shell
+from shell import Shell
 
 # Prints numbered lines for about two seconds, and leaves a file that shows it ran to its end.
 COUNTER = """

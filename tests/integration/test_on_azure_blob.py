@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from blobservice import BlobService
+from shell import Shell
 
-from conftest import Shell
 from services import KEY, Azurite, S3Server
 from stoker.errors import StoreDenied
 from stoker.model import layout

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from shell import Shell
 
-from conftest import Shell
 from services import KEY, Azurite
 from stoker.stores.opening import open_store
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from shell import Shell
 
-from conftest import Shell
 from services import KEY, Azurite, S3Server
 
 TOKEN = re.compile(rb"sig=[A-Za-z0-9%+/]{20}")
