@@ -23,29 +23,21 @@ CP, CP_HASH = "cp -r", "cp -r and sha256sum"
 MOST_ROUNDS = 3  # a round moves several GB there and back
 
 # Into a folder store in one go, as `stoker data put` does, and back.
+# What `stoker data put` does with a store that is a folder, without the server.
 FOLDER = """\
-import hashlib, json, os, sys
-from concurrent.futures import ThreadPoolExecutor
+import sys
 from pathlib import Path
+from stoker.client.data.adopting import Adopting
+from stoker.client.data.folder import look
+from stoker.client.progress import Progress
+from stoker.client.statindex import StatIndex
+from stoker.model.dataset import Manifest
 from stoker.stores.folder import FolderStore
-from stoker.stores.transfer import Item, download, upload
 
-way, folder, root = sys.argv[1:]
-store = FolderStore(Path(root))
-if way == "up":
-    paths = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
-
-    def item(path):
-        with open(path, "rb", buffering=0) as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return Item(path, f"data/{sha256[:2]}/{sha256}", os.path.getsize(path), sha256)
-
-    with ThreadPoolExecutor(2) as threads:
-        items = list(threads.map(item, paths))
-    upload(store, items)
-    store.put("manifest", json.dumps([[os.path.relpath(one.place, folder), *one[1:]] for one in items]).encode())
-else:
-    download(store, [Item(os.path.join(folder, path), *rest) for path, *rest in json.loads(store.get("manifest"))])
+folder, root = map(Path, sys.argv[1:])
+adopting = Adopting(FolderStore(root / "data"), StatIndex(None), lambda sha256: False, Progress())
+adopting.run(look(folder))
+FolderStore(root).put("manifest.json", Manifest(adopting.files).to_bytes())
 """
 
 
@@ -165,7 +157,7 @@ def _folder(result: Result, plan: Plan, place: Path, sets: list[DataSet]) -> Non
         argvs = {
             CP: ["cp", "-r", str(data.folder), str(target)],
             CP_HASH: ["sh", "-c", f"cp -r {data.folder} {target} && find {target} -type f -exec sha256sum {{}} +"],
-            f"{STOKER} up": [python, script, "up", str(data.folder), str(target)],
+            f"{STOKER} up": [python, script, str(data.folder), str(target)],
         }
         times = plan.interleave({name: _into(argv, place, target) for name, argv in argvs.items()})
         for name, each in times.items():

@@ -26,7 +26,7 @@ from stoker.client.client import Client
 from stoker.client.data import putting
 from stoker.client.data.datasets import Datasets
 from stoker.client.data.putting import Put, Wish
-from stoker.client.data.reaching import Reaching
+from stoker.client.data.reaching import Reached, Reaching
 from stoker.client.data.registry import Registry
 from stoker.client.data.verifying import Wrong
 from stoker.client.progress import Progress
@@ -380,7 +380,7 @@ class Meddling(Reaching):
         super().__init__(client.connection, client.settings)
         self._file, self._times = file, times
 
-    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Store:
+    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Reached:
         store = super().store(name, reads=reads, writes=writes)
         if self._times:
             self._times -= 1
@@ -391,6 +391,7 @@ class Meddling(Reaching):
                 put(key, data, only_new=only_new)  # type: ignore[arg-type]
 
             store.put = meddled  # type: ignore[method-assign]
+        store.folder = lambda _: None  # type: ignore[method-assign]  # as a store that is not a folder
         return store
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import re
 import secrets
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
@@ -29,6 +30,14 @@ _COPY_BYTES = 256 << 10  # stays in the processor's cache between reading, hashi
 _UNSYNCED = 256  # files that a commit waits for; of more, the newest
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _IN_USE = (errno.ENOTEMPTY, errno.EEXIST)
+
+
+class Adopted(NamedTuple):
+    """`sha256` is empty where the file changed while it was read. `new` is false where the store had the content."""
+
+    sha256: str
+    seen: os.stat_result
+    new: bool
 
 
 class FolderStore:
@@ -107,6 +116,57 @@ class FolderStore:
                     os.unlink(part)
         if self._durable and not only_new:
             self._remember(path)
+
+    def adopt(self, place: str, key_of: Callable[[str], str]) -> Adopted:
+        """Puts a file of this computer under the key that its hash gives, and reads it only once: what other kinds of
+        store cannot do, since they want to know the key first. A file that changed meanwhile is not put."""
+        part = f"{self._top}/{_PART}{secrets.token_hex(8)}"
+        placed = False
+        try:
+            with io.FileIO(os.open(place, _READ), "rb") as source:
+                before = os.fstat(source.fileno())
+                sha256 = self._copy(source, part, before.st_size)
+                after = os.fstat(source.fileno())
+            if not sha256 or not _same(before, after):
+                return Adopted("", after, new=False)
+            path = self._place(key_of(sha256))
+            new = not os.path.exists(path)  # a Path would cost as much as the call
+            if new:
+                placed = self._rename(part, path)
+            return Adopted(sha256, after, new=new)
+        finally:
+            if not placed:
+                with suppress(OSError):
+                    os.unlink(part)
+
+    def _copy(self, source: io.FileIO, part: str, size: int) -> str:
+        """The hash, or nothing where the source does not have this size."""
+        hashed = hashlib.sha256()
+        buffer = memoryview(bytearray(max(min(size + 1, _COPY_BYTES), 1)))
+        copied = 0
+        target = self._open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            while (got := source.readinto(buffer)) and copied <= size:
+                hashed.update(buffer[:got])
+                _write_all(target, buffer[:got])
+                copied += got
+        except OSError as error:
+            raise disk_failed("write", part, error) from error
+        finally:
+            os.close(target)
+        return hashed.hexdigest() if copied == size else ""
+
+    def _rename(self, part: str, path: str) -> bool:
+        """The folder may have to be made, and may be removed again by a delete elsewhere while it is empty."""
+        for _ in range(_TRIES):
+            try:
+                os.replace(part, path)
+                return True
+            except FileNotFoundError:
+                os.makedirs(path[: path.rindex("/")], exist_ok=True)  # as above
+            except OSError as error:
+                raise disk_failed("write", path, error) from error
+        raise StoreFailed(f"the folder of `{path}` is removed again and again")
 
     def append(self, key: str, offset: int, data: bytes) -> int:
         path = self._place(key)
@@ -200,6 +260,10 @@ class FolderStore:
             with suppress(FileNotFoundError):
                 _sync_one(folder)
         return bool(paths)
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_size, one.st_mtime_ns, one.st_ctime_ns) == (other.st_size, other.st_mtime_ns, other.st_ctime_ns)
 
 
 def _missing(key: str) -> Missing:

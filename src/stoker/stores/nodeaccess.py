@@ -66,6 +66,13 @@ class AccessStore:
         store, rest = self._find(key, write=True)
         store.delete(rest)
 
+    def folder(self, prefix: str) -> FolderStore | None:
+        """The folder of this computer that has the keys with this prefix, under the rest of their names, where it may
+        be written to; None where the store is something else."""
+        route = self.access.route(prefix)
+        store = self._stores[route.prefix][1] if route and route.writes and route.prefix == prefix else None
+        return store if isinstance(store, FolderStore) else None
+
     def _list(self, route: Route, prefix: str) -> Iterator[Stored]:
         _, store = self._stores[route.prefix]
         for stored in store.list(prefix):

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from typing import BinaryIO, NamedTuple, cast
+from typing import BinaryIO, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from stoker.errors import Corrupt, FileChanged, StoreUnavailable
 from stoker.stores import Store
@@ -43,16 +43,14 @@ def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try
 
     What was sent before an error stays: leave it out when going on. `items` may be slow, and is asked from threads.
     """
-    _side_by_side(items, lambda item: _patiently(lambda: _send(store, item), try_for_s), told, _at_once(store))
+    side_by_side(items, lambda item: _patiently(lambda: _send(store, item), try_for_s), told, _at_once(store))
 
 
 def download(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
     """Files appear whole and verified, or not at all. Folders are made. A large file that was not finished is gone on
     with the next time. Raises Corrupt where the store does not have the right bytes, and Missing."""
     with Pieces(store) as pieces:
-        _side_by_side(
-            items, lambda item: _patiently(lambda: bring_one(pieces, *item), try_for_s), told, _at_once(store)
-        )
+        side_by_side(items, lambda item: _patiently(lambda: bring_one(pieces, *item), try_for_s), told, _at_once(store))
 
 
 def _send(store: Store, item: Item) -> None:
@@ -108,7 +106,15 @@ def _patiently(work: Callable[[], None], try_for_s: float) -> None:
         wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
 
 
-def _side_by_side(items: Iterable[Item], work: Callable[[Item], None], told: Told | None, at_once: int) -> None:
+class Sized(Protocol):
+    @property
+    def size_bytes(self) -> int: ...
+
+
+Each = TypeVar("Each", bound=Sized)
+
+
+def side_by_side(items: Iterable[Each], work: Callable[[Each], None], told: Told | None, at_once: int) -> None:
     """The first error is raised once those that had begun have ended; nothing new begins after it."""
     waiting = _Shared(iter(items))
     large = threading.Semaphore(_LARGE_AT_ONCE)
@@ -141,13 +147,13 @@ def _at_once(store: Store) -> int:
     return int(getattr(store, "at_once", AT_ONCE))
 
 
-class _Shared:
+class _Shared(Generic[Each]):
     """One iterator for many threads."""
 
-    def __init__(self, items: Iterator[Item]) -> None:
+    def __init__(self, items: Iterator[Each]) -> None:
         self._items = items
         self._lock = threading.Lock()
 
-    def next(self) -> Item | None:
+    def next(self) -> Each | None:
         with self._lock:
             return next(self._items, None)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.client.data.adopting import Adopting
 from stoker.client.data.counting import Counted
 from stoker.client.data.folder import Found, clashes, look
 from stoker.client.data.hashing import hashes
@@ -22,6 +23,7 @@ from stoker.errors import DatasetChanging, FileChanged
 from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
 from stoker.stores import Store
+from stoker.stores.folder import FolderStore
 from stoker.stores.transfer import Item, upload
 
 _TRIES = 3  # for files that change under the upload
@@ -98,11 +100,24 @@ class _Putting:
             return Put(same, False, 0, 0, warnings)
         store = self._reaching.store(self._start.store, reads=[layout.CONTENTS], writes=[layout.CONTENTS])
         self._progress.begin("putting", len(found), sum(one.seen.st_size for one in found))
-        told = self._progress.moved
-        upload(Counted(store, lambda size: told(size, 0)), self._lacking(found, store), lambda _, files: told(0, files))
+        folder = None if self._wish.repair else store.folder(layout.CONTENTS)
+        if folder:
+            self._adopt(found, folder, store)
+        else:
+            self._send(found, store)
         version = self._register()
         new = self._start.newest is None or version.number != self._start.newest.number
         return Put(version, new, len(self._sent), sum(self._sent.values()), warnings)
+
+    def _send(self, found: list[Found], store: Store) -> None:
+        told = self._progress.moved
+        upload(Counted(store, lambda size: told(size, 0)), self._lacking(found, store), lambda _, files: told(0, files))
+
+    def _adopt(self, found: list[Found], folder: FolderStore, store: Store) -> None:
+        present = _Present(store, self._known())
+        adopting = Adopting(folder, self._index, present.__contains__, self._progress)
+        adopting.run(found)
+        self._files, self._sent = adopting.files, adopting.sent
 
     def _unchanged(self, found: list[Found]) -> DatasetVersion | None:
         """The newest version, if that is what the folder holds; no file is read to find out."""

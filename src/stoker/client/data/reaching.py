@@ -11,7 +11,7 @@ from urllib.parse import quote
 from stoker.client.connection import Connection
 from stoker.client.settings import Settings
 from stoker.errors import StoreDenied
-from stoker.stores import Store, Stored
+from stoker.stores import Stored
 from stoker.stores.access import Access, Route
 from stoker.stores.folder import FolderStore
 from stoker.stores.nodeaccess import AccessStore
@@ -28,7 +28,7 @@ class Reaching:
         self._connection = connection
         self._settings = settings
 
-    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Store:
+    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Reached:
         """`reads` and `writes` are prefixes of keys. Raises StoreDenied for a folder of a server elsewhere."""
         return Reached(lambda: self._access(name, reads, writes))
 
@@ -55,6 +55,9 @@ class Reached:
         self.url = self._opened.url
         folders = all(_is_folder(route) for route in self._opened.access.routes)
         self.at_once = FolderStore.at_once if folders else AT_ONCE
+
+    def folder(self, prefix: str) -> FolderStore | None:
+        return self._current().folder(prefix)
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         return self._try(lambda store: store.get(key, start, size))
