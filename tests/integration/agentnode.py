@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -151,3 +153,15 @@ class Node:
             except OSError:
                 continue
         return found
+
+    def kill(self) -> None:
+        """Agent and script at once, as when a machine goes."""
+        for _ in range(100):
+            left = self.processes()
+            if not left:
+                return
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
+        raise AssertionError("some processes would not go")

@@ -1,4 +1,4 @@
-"""A shell for each test, and nothing that outlives it."""
+"""A shell or a node for each test, and nothing that outlives it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from agentnode import Node
 from shell import Shell
+
+from stoker.agent.pack import pack
 
 
 @pytest.fixture
@@ -29,3 +32,16 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packed agent."""
+    return pack(tmp_path_factory.mktemp("agents"))
+
+
+@pytest.fixture
+def node(tmp_path: Path, agent: Path) -> Iterator[Node]:
+    node = Node(tmp_path, agent)
+    yield node
+    node.kill()

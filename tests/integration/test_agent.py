@@ -6,11 +6,9 @@ import fcntl
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,19 +21,6 @@ from stoker.model.report import Outcome, Phase, RankEnd
 from stoker.model.snapshot import EntryKind
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at processes through /proc")
-
-
-@pytest.fixture(scope="session")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("agents"))
-
-
-@pytest.fixture
-def node(tmp_path: Path, agent: Path) -> Iterator[Node]:
-    node = Node(tmp_path, agent)
-    yield node
-    for pid in node.processes():
-        os.kill(pid, signal.SIGKILL)
 
 
 # --- how scripts end

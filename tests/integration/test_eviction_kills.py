@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from agentnode import RUN, Node, eventually
 
-from stoker.agent.pack import pack
 from stoker.model import layout
 
 # An agent that looks more often and waits less than real ones, so that a second is full of commits.
@@ -68,31 +63,6 @@ SCRIPT = """
 """
 
 
-@pytest.fixture(scope="session")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("agents"))
-
-
-@pytest.fixture
-def node(tmp_path: Path, agent: Path) -> Iterator[Node]:
-    node = Node(tmp_path, agent)
-    yield node
-    kill_all(node)
-
-
-def kill_all(node: Node) -> None:
-    """Agent and script at once, as when a machine goes."""
-    for _ in range(100):
-        left = node.processes()
-        if not left:
-            return
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
-    raise AssertionError("some processes would not go")
-
-
 def start(node: Node) -> subprocess.Popen[bytes]:
     paths = ["--folder", str(node.folder), "--environments", str(node.environments)]
     orders = ["--store", node.store.url, "--orders", layout.orders(RUN, node.attempt)]
@@ -122,7 +92,7 @@ def one_attempt(node: Node, style: str, attempt: int, chance: random.Random) -> 
             lambda: any(one.key.startswith(prefix) for one in node.store.list(layout.checkpoint_sets(RUN))), "a commit"
         )
     time.sleep(chance.uniform(0, 0.1))
-    kill_all(node)
+    node.kill()
     agent.wait()
     return int(words[1])
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +14,6 @@ from pathlib import Path
 import pytest
 from agentnode import RUN, Node, eventually
 
-from stoker.agent.pack import pack
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.orders import Notice, Wishes
@@ -46,28 +43,6 @@ SCRIPT = """
     if rank == "0": save()
     print("saved", step, flush=True)
 """
-
-
-@pytest.fixture(scope="session")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("agents"))
-
-
-@pytest.fixture
-def node(tmp_path: Path, agent: Path) -> Iterator[Node]:
-    node = Node(tmp_path, agent)
-    yield node
-    kill(node)
-
-
-def kill(node: Node) -> None:
-    for _ in range(100):
-        for pid in node.processes():
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        if not node.processes():
-            return
-        time.sleep(0.01)
 
 
 def give(node: Node, seconds: float, late_s: float = 0.0) -> Notice:
@@ -152,7 +127,7 @@ def test_a_script_that_does_not_catch_sigterm_works_on_until_the_last_safe_momen
     assert node.report().phase is Phase.RUNNING, "it was not killed by a signal"
     eventually(lambda: node.events("notice-committed"), "the last commit")
     time.sleep(1.0)
-    kill(node)
+    node.kill()
     agent.wait()
     assert node.events("notice-told") == []
     assert int(newest(node)) % 20 == 0 and int(newest(node)) >= 60
@@ -236,7 +211,7 @@ def test_only_the_ranks_that_catch_it_are_signalled(node: Node) -> None:
     assert b"saved" not in node.log(1) + node.log(2)
     eventually(lambda: sets(node), "the commit of rank 0's file")
     assert newest(node) == str(last_word(node)).encode()
-    kill(node)
+    node.kill()
     agent.wait()
 
 
@@ -348,7 +323,7 @@ def test_a_short_notice_is_used_as_far_as_it_goes(node: Node, seconds: float) ->
         assert node.finish(agent).outcome is Outcome.EVICTED
         assert newest(node) == str(last_word(node)).encode()
     else:
-        kill(node)  # at once, as a machine that goes without a word
+        node.kill()  # at once, as a machine that goes without a word
         agent.wait()
         assert int(newest(node)) >= before
     saved = newest(node)
@@ -405,7 +380,7 @@ def test_a_full_disk_is_loud_and_training_goes_on_and_is_caught_up_with(tmp_path
         assert node.events("checkpoint-caught-up")
         assert node.log().split()[-1] == b"400"
     finally:
-        kill(node)
+        node.kill()
         subprocess.run(["umount", "-l", str(disk)], check=True)
 
 

@@ -16,7 +16,6 @@ from agentnode import Node, eventually
 
 from services import Azurite, S3Server
 from stoker.agent.data.mounts import mounted_below
-from stoker.agent.pack import pack
 from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.job import DataMode
@@ -46,17 +45,11 @@ for verb in (lambda: open(top / "train/ant.txt", "ab"), lambda: os.remove(top / 
 EXPECTED = [f"{path} {hashlib.sha256(FILES[path]).hexdigest()}" for path in sorted(FILES)] + ["refused"] * 2
 
 
-@pytest.fixture(scope="session")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("agents"))
-
-
 @pytest.fixture
-def node(tmp_path: Path, agent: Path) -> Iterator[Node]:
-    node = Node(tmp_path, agent)
+def node(node: Node, tmp_path: Path) -> Iterator[Node]:
+    """Nothing stays mounted behind it."""
     yield node
-    for pid in node.processes():
-        os.kill(pid, signal.SIGKILL)
+    node.kill()
     node.end()
     assert mounted_below(tmp_path) == []
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
 from agentnode import RUN, Node
 
-from stoker.agent.pack import pack
 from stoker.model import layout
 from stoker.model.lease import Lease
 from stoker.model.report import Outcome, Phase
@@ -56,19 +53,6 @@ class Cloud:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-
-@pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("agent"))
-
-
-@pytest.fixture
-def node(tmp_path: Path, agent: Path) -> Iterator[Node]:
-    node = Node(tmp_path, agent)
-    yield node
-    for pid in node.processes():
-        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture
