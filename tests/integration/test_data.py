@@ -349,8 +349,10 @@ def test_damage_in_the_store_is_found_never_handed_out_and_repaired(tree: Path, 
         place.datasets.get(place.dataset, tmp_path / "out")
     assert {"big.bin", "train/bees/ünï 漢字.jpg"}.isdisjoint(files(tmp_path / "out"))
     time.sleep(0.06)
-    assert place.put(tree).sent_files == 0  # nothing has changed here: what is there is trusted
-    assert place.put(tree, repair=True).sent_files == 2
+    # What is there is trusted. A folder takes in a content that it lacks where the file was read all the same.
+    again = place.put(tree).sent_files
+    assert again <= (1 if place.store.url.startswith("file:") else 0)
+    assert place.put(tree, repair=True).sent_files == 2 - again
     assert place.datasets.verify(place.dataset) == []
     place.datasets.get(place.dataset, tmp_path / "out")
     assert files(tmp_path / "out") == CONTENTS
@@ -417,12 +419,14 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
 class Removing(Reaching):
     """Removes a dataset once the upload has begun to look at what is there."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    def __init__(self, client: Client, name: str, *, one_pass: bool) -> None:
         super().__init__(client.connection, client.settings)
-        self._datasets, self._name = client.datasets, name
+        self._datasets, self._name, self._one_pass = client.datasets, name, one_pass
 
-    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Store:
+    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Reached:
         store = super().store(name, reads=reads, writes=writes)
+        if not self._one_pass:
+            store.folder = lambda _: None  # type: ignore[method-assign]  # as a store that is not a folder
         if self._name:
             listed = list(store.list("data"))
             store.list = lambda _: iter(listed)  # type: ignore[method-assign]
@@ -431,14 +435,15 @@ class Removing(Reaching):
         return store
 
 
+@pytest.mark.parametrize("one_pass", [True, False])
 def test_content_that_is_removed_under_an_upload_is_sent_after_all(
-    client: Client, tree: Path, place: Place, tmp_path: Path
+    client: Client, tree: Path, place: Place, one_pass: bool, tmp_path: Path
 ) -> None:
     place.datasets.put(tree, f"{place.dataset}-old", store=place.name)
     wish = Wish(tree, place.dataset, place.name)
-    reaching = Removing(client, f"{place.dataset}-old")
+    reaching = Removing(client, f"{place.dataset}-old", one_pass=one_pass)
     done = putting.put(wish, client.settings, Registry(client.connection), reaching, Progress())
-    assert done.sent_files == 5
+    assert one_pass or done.sent_files == 5
     place.datasets.get(place.dataset, tmp_path / "out")
     assert files(tmp_path / "out") == CONTENTS
 
