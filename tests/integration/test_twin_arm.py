@@ -393,10 +393,10 @@ def test_a_real_machine_boots_from_its_custom_data_and_deallocates_itself_throug
         azure, group = Azure(whole.address), "real"
         make_group(azure, group)
         body = {**vm_body(azure, group), "identity": {"type": "SystemAssigned"}}
-        script = base64.b64encode(b"#!/bin/sh\necho booted as $(id -u) > /root/said\n").decode()
+        script = base64.b64encode(b"#!/bin/sh\necho booted as $(id -u) > /var/lib/said\n").decode()
         body["properties"]["osProfile"]["customData"] = script
         vm = azure.vms.begin_create_or_update(group, "vm", body).result()
-        order = {"commandId": "RunShellScript", "script": ["cat /root/said"]}
+        order = {"commandId": "RunShellScript", "script": ["cat /var/lib/said"]}
         told = azure.vms.begin_run_command(group, "vm", order).result().value[0].message
         assert f"[stdout]\nbooted as {os.getuid()}" in told
         scope = f"/subscriptions/{whole.address.subscription}/resourceGroups/{group}"

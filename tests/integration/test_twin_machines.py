@@ -163,7 +163,8 @@ def assert_nothing_is_left(world: World, namespaces: set[str]) -> None:
     assert [path.name for path in world.folder.iterdir()] == ["lock"]
     assert processes_about(str(world.folder)) == []
     assert str(world.folder) not in Path("/proc/self/mountinfo").read_text()
-    assert not namespaces & namespaces_in_use()
+    # The kernel gives the number of a namespace that is gone to the next one, which a test beside this may make.
+    assert until(lambda: not namespaces & namespaces_in_use())
 
 
 def of_machine(world: World, name: str = "vm") -> set[str]:
@@ -184,13 +185,13 @@ def test_cloud_init_writes_files_runs_commands_and_leaves_a_service_running(worl
 
 def test_a_stopped_machine_boots_again_from_its_disk_and_starts_its_services(world: World) -> None:
     world.create_service()
-    world.run("echo kept > /root/file")
+    world.run("echo kept > /var/lib/file")
     world.machines.power_off("vm")
     assert not world.machines.alive("vm")
     world.machines.start("vm")
     assert world.machines.alive("vm")
     world.run("cloud-init status --wait")
-    assert world.run("cat /root/file /var/lib/boots /var/lib/runs") == "kept\nboot\nboot\nrun\n"
+    assert world.run("cat /var/lib/file /var/lib/boots /var/lib/runs") == "kept\nboot\nboot\nrun\n"
     world.until_started(2)
     assert world.run("systemctl is-enabled demo").strip() == "enabled"
 
@@ -367,8 +368,8 @@ def test_machines_of_a_network_reach_each_other_by_address_and_others_do_not(wal
     walled.create("one", address="10.0.0.4")
     walled.create("two", address="10.0.0.5")
     walled.create("far", address="10.0.0.5", network="other")
-    walled.run("echo two > /root/name; cd /root; (python3 -m http.server 8000 >/dev/null 2>&1 &)", "two")
-    walled.run("echo far > /root/name; cd /root; (python3 -m http.server 8000 >/dev/null 2>&1 &)", "far")
+    walled.run("mkdir -p /srv/site; cd /srv/site; echo two > name; (python3 -m http.server 8000 >/dev/null 2>&1 &)", "two")
+    walled.run("mkdir -p /srv/site; cd /srv/site; echo far > name; (python3 -m http.server 8000 >/dev/null 2>&1 &)", "far")
     fetch = "curl -s --retry 20 --retry-delay 1 --retry-all-errors --max-time 20 http://10.0.0.5:8000/name"
     assert walled.run(fetch, "one") == "two\n"
     assert walled.run("hostname; cat /etc/hostname; getent hosts $(hostname)", "one").split() == [
