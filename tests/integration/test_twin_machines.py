@@ -144,6 +144,12 @@ def processes_about(text: str) -> list[int]:
     return found
 
 
+def serve(world: World, name: str) -> None:
+    """Whoever asks the machine hears its name."""
+    here = f"mkdir -p /srv/site; cd /srv/site; echo {name} > name"
+    world.run(f"{here}; (python3 -m http.server 8000 >/dev/null 2>&1 &)", name)
+
+
 def namespaces_of(pid: int) -> set[str]:
     return {str(Path(f"/proc/{pid}/ns/{kind}").readlink()) for kind in ("net", "mnt", "pid", "uts", "ipc")}
 
@@ -368,8 +374,8 @@ def test_machines_of_a_network_reach_each_other_by_address_and_others_do_not(wal
     walled.create("one", address="10.0.0.4")
     walled.create("two", address="10.0.0.5")
     walled.create("far", address="10.0.0.5", network="other")
-    walled.run("mkdir -p /srv/site; cd /srv/site; echo two > name; (python3 -m http.server 8000 >/dev/null 2>&1 &)", "two")
-    walled.run("mkdir -p /srv/site; cd /srv/site; echo far > name; (python3 -m http.server 8000 >/dev/null 2>&1 &)", "far")
+    serve(walled, "two")
+    serve(walled, "far")
     fetch = "curl -s --retry 20 --retry-delay 1 --retry-all-errors --max-time 20 http://10.0.0.5:8000/name"
     assert walled.run(fetch, "one") == "two\n"
     assert walled.run("hostname; cat /etc/hostname; getent hosts $(hostname)", "one").split() == [
