@@ -6,10 +6,11 @@ import json
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stoker.checkpoint import manifest as manifests
 from stoker.checkpoint import safetensors
@@ -21,6 +22,11 @@ from stoker.checkpoint.structure import restore
 from stoker.errors import Unreadable
 
 _CHUNK_BYTES = 1 << 20
+_PAGE_BYTES = mmap.PAGESIZE
+
+
+class Digest(Protocol):
+    def update(self, data: memoryview, /) -> None: ...
 
 
 @dataclass(slots=True)
@@ -112,31 +118,47 @@ def _memory(size_bytes: int) -> memoryview:
     """Private, and not written to before it is read into, as a bytearray would be."""
     if size_bytes < LARGE_BYTES:
         return memoryview(bytearray(size_bytes))
-    return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    room = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without them
+            room.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(room)
 
 
 def _read(path: Path, entry: FileEntry, into: memoryview) -> str | None:
     """Each piece is hashed while it is still in the core's cache. What is returned is a complaint."""
+    found = sha256()
     try:
-        fd = os.open(path, os.O_RDONLY)
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
-    try:
-        size_bytes = os.fstat(fd).st_size
+        size_bytes = path.stat().st_size
         if size_bytes != entry.size_bytes:
             return f"has {size_bytes} bytes instead of {entry.size_bytes}"
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_SEQUENTIAL)
-        found = sha256()
-        at = 0
-        while at < size_bytes and (count := os.readv(fd, [into[at : at + _CHUNK_BYTES]])):
-            found.update(into[at : at + count])
-            at += count
+        at = _read_direct(path, into, found) if size_bytes >= LARGE_BYTES else 0
+        with path.open("rb", buffering=0) as file:
+            file.seek(at)
+            while at < size_bytes and (count := file.readinto(into[at : at + _CHUNK_BYTES])):
+                found.update(into[at : at + count])
+                at += count
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    finally:
-        os.close(fd)
     return None if found.hexdigest() == entry.sha256 else "has other contents than were written"
+
+
+def _read_direct(path: Path, into: memoryview, found: Digest) -> int:
+    """Past the page cache, which would cost the cores that hash another copy. Returns how far it came: to the last
+    whole page, or to nothing where the file system cannot do that."""
+    at = 0
+    with suppress(AttributeError, OSError):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            while (size := min(len(into) - at, _CHUNK_BYTES) // _PAGE_BYTES * _PAGE_BYTES) > 0:
+                count = os.readv(fd, [into[at : at + size]]) // _PAGE_BYTES * _PAGE_BYTES
+                if not count:
+                    break
+                found.update(into[at : at + count])
+                at += count
+        finally:
+            os.close(fd)
+    return at
 
 
 def mapped(path: Path) -> memoryview:
