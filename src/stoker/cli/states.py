@@ -8,6 +8,7 @@ STYLES: dict[RunState, str] = {
     RunState.QUEUED: "faint",
     RunState.STARTING: "busy",
     RunState.RUNNING: "busy",
+    RunState.PAUSED: "warn",
     RunState.SUCCEEDED: "good",
     RunState.FAILED: "error",
     RunState.CANCELLED: "warn",
@@ -23,4 +24,5 @@ ATTEMPT_STYLES: dict[AttemptState, str] = {
     AttemptState.ENDED: "",
     AttemptState.LOST: "warn",
     AttemptState.EVICTED: "warn",
+    AttemptState.MOVED: "",
 }

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from stoker.model.job import DataMode, Job
+from stoker.model.money import Fuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Orders:
     master_address: str = "127.0.0.1"
     evictions_per_hour: float | None = None  # as far as the run has seen; None: it has seen nothing yet
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what the node has to bring there first
+    fuse: Fuse | None = None  # what it may spend, until wishes say otherwise; None: whatever it costs
 
 
 class Wish(StrEnum):
@@ -72,7 +74,26 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Visit:
+    """A command that somebody wants run beside the script, in its folder and with its variables. It runs once, and as
+    long as it is wished for."""
+
+    id: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VisitEnd:
+    """How a visit ended. `exit_code` is what a shell would show."""
+
+    exit_code: int
+    message: str = ""  # why it could not be run, or was ended; empty: it ended by itself
+
+
+@dataclass(frozen=True, slots=True)
 class Wishes:
     wish: Wish = Wish.GO_ON
     reason: str = ""
     notice: Notice | None = None  # None after a notice: it was withdrawn
+    fuse: Fuse | None = None  # replaces the one of the orders; None: that one stands
+    visits: tuple[Visit, ...] = ()

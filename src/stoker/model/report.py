@@ -27,6 +27,7 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed-out"
     TARGET_REACHED = "target-reached"
     EVICTED = "evicted"  # the script saved and ended because a notice said so
+    BUDGET_REACHED = "budget-reached"  # saved and ended by the node's own fuse, before the money was spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,42 @@ class DataFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A checkpoint in the store. `at` is when what is in it was last written, by the clock of the node that did."""
+
+    attempt: int
+    number: int
+    at: datetime
+    step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a node's time has gone into, in seconds of its steady clock; `at`, by the other one, is when they were counted.
+
+    What lies before the agent's first word and behind its last is not in it.
+    """
+
+    at: datetime
+    phases: Mapping[str, float] = field(default_factory=dict)  # by `Phase`, the one under way so far
+    restored_s: float = 0.0  # of unpacking: a checkpoint was put back
+    blocked_s: float = 0.0  # of running: the script waited for saves of its own, as far as they say so
+    waited_s: float = 0.0  # of running: it waited for its data
+    unsaved_s: float = 0.0  # of running: the end of it that is in no checkpoint
+    step: float | None = None  # the last one reported
+    began_from: Kept | None = None  # None: from nothing
+    kept: Kept | None = None  # its own newest; None: it has committed none
+
+    @property
+    def counted_s(self) -> float:
+        return sum(self.phases.values())
+
+    @property
+    def running_s(self) -> float:
+        return self.phases.get(Phase.RUNNING, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """`at` and the other times are the node's clock: compare them with each other, not with the server's."""
 
@@ -87,3 +124,6 @@ class Report:
     output_bytes: int = 0
     data: Mapping[str, DataFigures] = field(default_factory=dict)  # by input
     notice: Notice | None = None  # that the machine itself was given
+    progress: float | None = None  # 0 to 1, as the script reports it; None: it has not
+    save_s: float = 0.0  # what saving and uploading everything has taken at most, as far as the node has seen
+    effort: Effort | None = None

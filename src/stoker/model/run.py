@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from enum import StrEnum
 
 from stoker.model.job import Job
+from stoker.model.money import Spell
 from stoker.model.node import Offer
 from stoker.model.orders import DataOrder, Notice, Wish
+from stoker.model.progress import Mark, Refusal
 from stoker.model.report import DataFigures, MetricSummary, Outcome
 from stoker.model.snapshot import Git
 
@@ -18,6 +21,7 @@ class RunState(StrEnum):
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    PAUSED = "paused"  # its budget is spent: it has no node, and goes on when somebody raises it
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
@@ -33,6 +37,7 @@ class AttemptState(StrEnum):
     ENDED = "ended"  # the agent gave its final report
     LOST = "lost"  # the node went away without one
     EVICTED = "evicted"  # the node was taken away, as nodes are
+    MOVED = "moved"  # the run went on elsewhere by its own choice
 
     @property
     def over(self) -> bool:
@@ -54,7 +59,12 @@ class Attempt:
     notice: Notice | None = None
     offer: Offer | None = None  # what its node is; None: the provider has but one kind
     trouble: str = ""  # the code of the error that ended it, such as `no-capacity`
-    spare: Offer | None = None  # what was asked for at its notice: the node of the attempt behind it
+    spare: Offer | None = None  # what was asked for ahead: the node of the attempt behind it
+    refusals: tuple[Refusal, ...] = ()  # of what was asked for ahead, newest last
+    moving: str = ""  # why its notice is our own doing, in words; empty: it is not
+    first: Mark | None = None  # of its progress, where the run has a deadline
+    last: Mark | None = None
+    fused: Notice | None = None  # its money is nearly spent: it saves, and is stopped at the deadline
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +97,12 @@ class Run:
     data_figures: Mapping[str, DataFigures] = field(default_factory=dict)  # how the newest attempt read it
     output_files: int = 0
     output_bytes: int = 0
+    kept_until: datetime | None = None  # its node stays so long after its failure; None: there is none to keep
     landed: str = ""  # where the outputs are, once they are there
     land_problem: str = ""  # why they could not be brought there
+    budget: Decimal | None = None  # the most it may cost in all; the job's, unless somebody has set another
+    warned_usd: Decimal = Decimal(0)  # the budget whose warning was given
+    spells: tuple[Spell, ...] = ()  # what its nodes have cost, oldest first; none where they cost nothing
     version: int = 0  # grows with every saved change
 
     @property
@@ -103,8 +117,18 @@ class Run:
 
     @property
     def open(self) -> bool:
-        """There is still something to do for it."""
+        """It has not ended, or its outputs are not where they belong: whoever waits for it waits for this."""
         return not self.state.ended or self.landing
+
+    @property
+    def tended(self) -> bool:
+        """The server has something to do for it: also for one that is over, and whose node is kept or still costs."""
+        return self.open or self.kept_until is not None or self.costing
+
+    @property
+    def costing(self) -> bool:
+        """Some node of it has not been seen gone yet."""
+        return any(spell.until is None for spell in self.spells)
 
     @property
     def attempt(self) -> Attempt | None:

@@ -1,0 +1,43 @@
+"""Money as facts: what each node of a run costs and for how long, and what an agent is told so that it stops in time.
+
+All sums are dollars of the United States: prices are asked for in them, and nothing here converts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """One node at one price for a time. Only `engine/meter.py` makes these."""
+
+    key: str  # of the node
+    since: datetime  # no later than the cloud begins to count
+    until: datetime | None  # no sooner than it ends; None: it still costs
+    usd_per_hour: Decimal
+    seen_at: datetime | None = None  # when it was last seen at this price, to the minute; None: never yet
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """What a node may spend, told by the server. Another value is newer: the node reckons on from when it reads it.
+
+    `spent_usd` and `usd_per_hour` are those of the whole run: all its nodes together, also one that is being released.
+    """
+
+    stop_at_usd: Decimal  # what may have been spent when the node asks to be released, with everything saved
+    spent_usd: Decimal  # at `as_of`
+    usd_per_hour: Decimal  # from then on
+    as_of: datetime  # by the server's clock
+    save_s: float = 0.0  # what earlier attempts took to save and upload; 0: none has yet
+    why: str = ""  # whose limit it is, in words
+
+    @property
+    def seconds(self) -> float:
+        """From `as_of` to the moment at which the node has to ask for its release; none, or fewer: it is there."""
+        if self.usd_per_hour <= 0:
+            return float("inf")
+        return float((self.stop_at_usd - self.spent_usd) * 3600 / self.usd_per_hour)
