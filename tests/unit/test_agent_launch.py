@@ -119,6 +119,7 @@ def test_a_script_finds_where_everything_is() -> None:
         "STOKER_NOTICE": "/node/notice",
         "STOKER_STOP": "/node/stop",
         "STOKER_FINISHED": "/node/finished",
+        "STOKER_TOLL": "/node/toll",
         "STOKER_NODE_KEY": "key-1",
     }
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.agent import gpus, meeting, memory
+from stoker.agent.effort import EffortMeter
 from stoker.agent.endings import Broken, Ending, by_itself, exit_code, spell
 from stoker.agent.goal import Goal
 from stoker.agent.interpreter import interpreter
@@ -76,10 +77,12 @@ class Attempt:
         self.trouble = Trouble()
         self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
         self.stopping = Stopping()
-        self.reporter = Reporter(store, orders, self.masking, self.trouble)
+        self.effort = EffortMeter(self.folder.toll)
+        self.reporter = Reporter(store, orders, self.masking, self.trouble, self.effort)
         self.shipping = Shipping(store, orders, self.folder, self.masking, self.trouble)
         self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress, self.reporter.tell)
         self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
+        self.effort.keeper, self.effort.step = self.keeper, lambda: self.shipping.progress()[0]
         self.noticing = Noticing(self.folder, self.keeper, self.reporter.tell)
         self.notices = NoticeBoard(self.noticing.see)
         self.wishes = WishWatch(store, orders, self.stopping, partial(self.notices.post, "server"))
@@ -112,7 +115,10 @@ class Attempt:
         job = self.orders.job
         for name in (job.outputs, *job.checkpoints):
             (self.folder.work / name).mkdir(parents=True, exist_ok=True)
-        self.checkpoints.begin_from(put_back(self.store, self.orders, self.folder, self.reporter.tell))
+        begun = time.monotonic()
+        found = put_back(self.store, self.orders, self.folder, self.reporter.tell)
+        self.checkpoints.begin_from(found)
+        self.effort.restored(found, time.monotonic() - begun)
         self.stopping.check()
 
     def _unpack_code(self) -> None:
@@ -162,6 +168,7 @@ class Attempt:
         self.reporter.live = self._figures
         if self.data:
             self.data.watch(self.ranks.script_pids)
+            self.effort.waited_s = self._waited_s
         self.reporter.say(phase=Phase.RUNNING, started_at=_now())
 
         def each_time() -> None:
@@ -240,6 +247,11 @@ class Attempt:
     def _figures(self) -> dict[str, Any]:
         """What a report says of what goes on all the time."""
         return {**self.shipping.figures(), **({"data": self.data.figures()} if self.data else {})}
+
+    def _waited_s(self) -> float:
+        """For its data, since the script started. Inputs share the moments in which it waited for any of them."""
+        figures = self.data.figures().values() if self.data else ()
+        return max((one.wait_s - one.stage_s for one in figures), default=0.0)
 
     def _listen(self) -> ScheduledEvents:
         from stoker.agent.scheduledevents import ScheduledEvents  # here, because only a cloud's node needs HTTP for it

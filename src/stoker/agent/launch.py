@@ -124,6 +124,7 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
         "STOKER_NOTICE": str(place.folder.notice),
         "STOKER_FINISHED": str(place.folder.finished),
         "STOKER_STOP": str(place.folder.stop),
+        "STOKER_TOLL": str(place.folder.toll),
         MARK: orders.key,
         **{f"STOKER_DATA_{name.upper()}": path for name, path in orders.data.items()},
     }

@@ -29,6 +29,7 @@ class NodeFolder:
         self.finished = root / "finished"  # STOKER_FINISHED
         self.restoring = root / "restoring"  # a checkpoint on its way back, until all of it is verified
         self.stop = root / "stop"  # STOKER_STOP
+        self.toll = root / "toll"  # STOKER_TOLL: what the files begin with, one for each rank
         self.access = root / "access"  # mode 0600: the newest access to the store, for whoever finds the agent dead
         self.data = root / "data"  # leads to what the node holds of the cache, mounts among it
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
@@ -50,6 +51,8 @@ class NodeFolder:
         for folder in (self.work, self.spool, self.commands, self.environment, self.restoring):
             remove_tree(folder)
         for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.errand):
+            file.unlink(missing_ok=True)
+        for file in self.root.glob(f"{self.toll.name}.*"):
             file.unlink(missing_ok=True)
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from stoker.agent.effort import EffortMeter
 from stoker.agent.masking import Masking
 from stoker.agent.pace import Patience, Trouble
 from stoker.errors import AlreadyThere, StokerError
@@ -24,8 +25,9 @@ from stoker.stores.pacing import pacing
 class Reporter:
     """Its own thread writes, so that the heart beats while something large is under way."""
 
-    def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble) -> None:
+    def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble, effort: EffortMeter) -> None:
         self._store = store
+        self._effort = effort
         self._beat_s = pacing(store).beat_s
         self._masking = masking
         self._key = layout.report(orders.run_id, orders.attempt, orders.node)
@@ -53,6 +55,8 @@ class Reporter:
 
     def say(self, **changes: Any) -> None:
         """Changes fields of the report, and has it written at once."""
+        if "phase" in changes:
+            self._effort.enter(changes["phase"])
         with self._lock:
             self._report = replace(self._report, **changes)
         self._news.set()
@@ -90,7 +94,7 @@ class Reporter:
         try:
             self._write_events()
             with self._lock:
-                now = {**self.live(), "at": _now(), "beat": self._report.beat + 1}
+                now = {**self.live(), "at": _now(), "beat": self._report.beat + 1, "effort": self._effort.now()}
                 self._report = replace(self._report, **now)
                 report = self._report
             self._store.put(self._key, dump(report))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.checkpoint import steady
+from stoker.checkpoint import steady, surroundings
 from stoker.checkpoint.copying import Copier, Copying
 from stoker.checkpoint.interval import Cost
 from stoker.checkpoint.parts import Part
@@ -14,6 +14,7 @@ from stoker.checkpoint.progress import Progress
 from stoker.checkpoint.shelf import say
 from stoker.checkpoint.snapshot import Snapshot, mark_of_gpu
 from stoker.checkpoint.structure import Flattener
+from stoker.checkpoint.toll import Toll
 from stoker.checkpoint.writer import Writer
 
 States = dict[str, Any]  # what the parts say their states are, by their names
@@ -33,6 +34,7 @@ class Saving:
         self._flat: Flattener | None = None
         self._number = 0
         self._blocked_s = 0.0
+        self._toll = Toll(surroundings.toll_file())
         self.prepared = False
         self.again = False  # the last save came to nothing
         for optimizer in optimizers:
@@ -62,6 +64,7 @@ class Saving:
             self._copy(snapshot, flat, {})
             self._writer.submit(snapshot, hurry=hurry)
         self._blocked_s = time.perf_counter() - begun
+        self._toll.add(self._blocked_s)
 
     def end_copying(self, *_: Any) -> None:
         """Before tensors change: waits for the rest of their copy. Raises what that failed with."""
@@ -72,7 +75,9 @@ class Saving:
         if not copying.good():
             self._overlap, self.again = False, True
             say("weights were changed between two steps of their optimizer; that save is dropped, the next step saved")
-        self._blocked_s += time.perf_counter() - begun
+        waited_s = time.perf_counter() - begun
+        self._blocked_s += waited_s
+        self._toll.add(waited_s)
         if copying.error is not None:
             raise copying.error
 

@@ -48,6 +48,12 @@ def stop_file() -> str | None:
     return os.environ.get("STOKER_STOP") or None
 
 
+def toll_file() -> str | None:
+    """Where this rank says how long it has waited for its saves; None outside of a run."""
+    prefix = os.environ.get("STOKER_TOLL")
+    return f"{prefix}.{rank()}" if prefix else None
+
+
 def rank() -> int:
     """As torchrun and plain ranks are told theirs, or as MPI tells it."""
     known = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"))

@@ -78,7 +78,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """What a node's time has gone into, in seconds of its steady clock; `at`, by the other one, is when they were counted.
+    """What a node's time has gone into, in seconds of its steady clock. `at`, by its other one, is when it was counted.
 
     What lies before the agent's first word and behind its last is not in it.
     """

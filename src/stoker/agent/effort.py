@@ -1,0 +1,93 @@
+"""What the time of this node goes into: each phase by the steady clock, and what of the work would be lost now."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stoker.agent.keeper import Keeper
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.report import Effort, Kept, Phase
+
+
+class EffortMeter:
+    """`toll` is what the files begin with in which ranks say how long they have waited for their saves. Phases are
+    entered by one thread, and `now` is asked by another."""
+
+    def __init__(self, toll: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._toll = toll
+        self._clock = clock
+        # The phase under way, since when, and the seconds of each before it: one value, for two threads.
+        self._state: tuple[Phase, float, dict[str, float]] = (Phase.UNPACKING, clock(), {})
+        self._kept: Kept | None = None
+        self._kept_at = 0.0  # by the steady clock
+        self._kept_set: CheckpointSet | None = None
+        self._stopped_at = 0.0  # when the script ended; 0: it has not
+        self.restored_s = 0.0
+        self.began_from: Kept | None = None
+        self.keeper: Keeper | None = None
+        self.step: Callable[[], float | None] = lambda: None
+        self.waited_s: Callable[[], float] = lambda: 0.0
+
+    def enter(self, phase: Phase) -> None:
+        now = self._clock()
+        if self._state[0] is Phase.RUNNING and phase is not Phase.RUNNING:
+            self._stopped_at = now
+        self._state = (phase, now, self._spent(now))
+
+    def restored(self, found: CheckpointSet | None, seconds: float) -> None:
+        """The script will go on from this set; None: from nothing."""
+        self.restored_s = seconds
+        self.began_from = kept(found) if found else None
+
+    def now(self) -> Effort:
+        now = self._clock()
+        spent = self._spent(now)
+        spent.pop(Phase.DONE, None)
+        running_s = spent.get(Phase.RUNNING, 0.0)
+        self._look_at_checkpoints(now)
+        return Effort(
+            at=datetime.now(UTC),
+            phases={phase: round(seconds, 6) for phase, seconds in spent.items()},
+            restored_s=round(self.restored_s, 6),
+            blocked_s=min(self._blocked_s(), running_s),
+            waited_s=min(self.waited_s(), running_s),
+            unsaved_s=self._unsaved_s(now, running_s),
+            step=self.step(),
+            began_from=self.began_from,
+            kept=self._kept,
+        )
+
+    def _spent(self, now: float) -> dict[str, float]:
+        phase, since, before = self._state
+        return {**before, phase: before.get(phase, 0.0) + now - since}
+
+    def _look_at_checkpoints(self, now: float) -> None:
+        """A set is made of files whose times are the other clock's: how old it is now, is reckoned once."""
+        newest = self.keeper.last if self.keeper else None
+        if newest is not None and newest is not self._kept_set:
+            self._kept_set, self._kept = newest, kept(newest)
+            self._kept_at = now - max((datetime.now(UTC) - self._kept.at).total_seconds(), 0.0)
+
+    def _unsaved_s(self, now: float, running_s: float) -> float:
+        if self._kept is None:
+            return running_s
+        return min(max((self._stopped_at or now) - self._kept_at, 0.0), running_s)
+
+    def _blocked_s(self) -> float:
+        """Ranks save together: the one that has waited longest has held them all."""
+        longest = 0.0
+        for file in self._toll.parent.glob(f"{self._toll.name}.*"):
+            with suppress(OSError, ValueError):
+                longest = max(longest, float(file.read_text()))
+        return longest
+
+
+def kept(found: CheckpointSet) -> Kept:
+    """What matters is the newest content: it was committed a little later, when everything had come to rest."""
+    newest = max(found.changed_ns.values(), default=0)
+    at = datetime.fromtimestamp(newest / 1e9, UTC) if newest else found.at
+    return Kept(found.attempt, found.number, min(at, found.at), found.step)
