@@ -1,13 +1,15 @@
-"""Which offer an attempt takes: the cheapest that has not just failed, spot before on-demand."""
+"""Which offer an attempt takes: the cheapest that has not just failed, spot first where a deadline allows it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 
+from stoker.engine.deadline import Urgency, outlook, words
 from stoker.model.job import Fallback, Job
 from stoker.model.node import Need, Offer
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.run import AttemptState, Run
 
 # Troubles that are the weather, as evictions are: waited out, and counted neither as losses nor as failures.
 WEATHER = ("no-capacity", "quota-reached", "throttled")
@@ -18,9 +20,9 @@ Market = Mapping[tuple[str, Need], Sequence[Offer]]  # what each provider has fo
 
 
 def needs(job: Job) -> list[Need]:
-    """What to ask providers for, what the job would rather have first."""
-    falls_back = job.spot is None or job.spot.fallback is Fallback.ON_DEMAND
-    kinds = ([True] if job.spot else []) + ([False] if falls_back else [])
+    """What to ask providers for, what the job would rather have first. A deadline needs both kinds."""
+    falls_back = job.spot is None or job.spot.fallback is Fallback.ON_DEMAND or job.deadline is not None
+    kinds = ([True] if job.spot or job.deadline else []) + ([False] if falls_back else [])
     return [
         Need(
             nodes=job.nodes,
@@ -37,18 +39,25 @@ def needs(job: Job) -> list[Need]:
 
 
 def choose(run: Run, market: Market, now: datetime) -> Offer | None:
-    """None where nothing that fits can be asked for now: everything has just failed, or costs too much."""
-    for need in needs(run.job):
-        usable = [offer for offer in market.get((run.job.on, need), ()) if _affordable(run.job, offer)]
-        open_now = [offer for offer in usable if now >= _closed_until(run, offer, now)]
-        if open_now:
-            return min(open_now, key=lambda offer: (_shunned(run, offer, now), offer.usd_per_hour, offer.place))
+    """None where nothing that fits can be asked for now: everything has just failed, or costs too much, or there is
+    time to wait for spot."""
+    for spot in _kinds(run, market, now):
+        if offer := cheapest_open(run, market, now, spot=spot):
+            return offer
     return None
+
+
+def cheapest_open(run: Run, market: Market, now: datetime, *, spot: bool) -> Offer | None:
+    """Of one kind, the one to ask for now."""
+    offers = (offer for offer in _offers(run, market) if offer.spot == spot and _affordable(run.job, offer))
+    open_now = [offer for offer in offers if now >= _closed_until(run, offer, now)]
+    return min(open_now, key=lambda offer: _rank(run, offer, now)) if open_now else None
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
     """What a run waits for that `choose` has nothing for."""
-    offers = [offer for need in needs(run.job) for offer in market.get((run.job.on, need), ())]
+    kinds = _kinds(run, market, now)
+    offers = [offer for offer in _offers(run, market) if offer.spot in kinds]
     affordable = [offer for offer in offers if _affordable(run.job, offer)]
     if not offers:
         return f"`{run.job.on}` has nothing that fits"
@@ -57,7 +66,28 @@ def why_none(run: Run, market: Market, now: datetime) -> str:
         return f"the cheapest costs ${cheapest.usd_per_hour:.4f} an hour ({cheapest.size} in {cheapest.place})"
     next_at = min(_closed_until(run, offer, now) for offer in affordable)
     last = next((one.message for one in reversed(run.attempts) if one.trouble), "")
-    return f"{last or 'none could be had'}; trying again at {next_at:%H:%M:%S} UTC"
+    waits = f"{last or 'none could be had'}; trying again at {next_at:%H:%M:%S} UTC"
+    return f"{waits}; {words(run, now)}: time enough to wait for spot" if run.job.deadline else waits
+
+
+def _kinds(run: Run, market: Market, now: datetime) -> tuple[bool, ...]:
+    """Whether spot (True) or on-demand (False) will do, what is rather had first."""
+    view = outlook(run, now)
+    if view is None:
+        return True, False
+    if view.urgency is Urgency.URGENT:
+        return False, True  # a machine that may be taken away is still better than none
+    waits = view.urgency is Urgency.RELAXED and any(offer.spot for offer in _offers(run, market))
+    return (True,) if waits else (True, False)
+
+
+def _offers(run: Run, market: Market) -> Iterator[Offer]:
+    for need in needs(run.job):
+        yield from market.get((run.job.on, need), ())
+
+
+def _rank(run: Run, offer: Offer, now: datetime) -> tuple[bool, Decimal, str]:
+    return _shunned(run, offer, now), offer.usd_per_hour, offer.place
 
 
 def _affordable(job: Job, offer: Offer) -> bool:
@@ -70,18 +100,19 @@ def _closed_until(run: Run, offer: Offer, now: datetime) -> datetime:
     failures = list(_failures(run, offer))
     if not failures:
         return now
-    newest = failures[0].ended_at or now
+    newest = failures[0] or now
     pause_s = min(FIRST_PAUSE_S * 2.0 ** (len(failures) - 1), LONGEST_PAUSE_S)
     return now if newest > now else newest + timedelta(seconds=pause_s)
 
 
-def _failures(run: Run, offer: Offer) -> Iterator[Attempt]:
-    """Those of this offer since it last gave a node, the newest first."""
+def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
+    """When this offer could not be had since it last gave a node, the newest first."""
     for attempt in reversed(run.attempts):
+        yield from (one.at for one in reversed(attempt.refusals) if _same(one.offer, offer))
         if attempt.offer and _same(attempt.offer, offer):
             if attempt.trouble not in WEATHER:
                 return
-            yield attempt
+            yield attempt.ended_at
 
 
 def _shunned(run: Run, offer: Offer, now: datetime) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from stoker.engine.deadline import words
 from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import advance, ask_ahead, begin
 from stoker.engine.market import Market, choose, why_none
+from stoker.engine.moving import wanted
 from stoker.engine.placement import place
 from stoker.engine.sighting import Sighting
 from stoker.model.node import Offer
@@ -41,9 +43,11 @@ def decide(
             decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
             continue
         before, begun = decisions.get(run.id, Decision(run)), begin(run, now, offer)
+        if run.job.deadline and offer:
+            begun = begun.noting(now, "deadline", words(run, now))
         decisions[run.id] = Decision(begun.run, (*before.actions, *begun.actions), (*before.events, *begun.events))
     for run in after.values():
-        if run.id in decisions and (spare := _spare(decisions[run.id].run, market or {}, now)):
+        if run.id in decisions and (spare := _spare(decisions[run.id].run, seen.get(run.id), market or {}, now)):
             before, asked = decisions[run.id], ask_ahead(decisions[run.id].run, spare, now)
             decisions[run.id] = Decision(asked.run, (*before.actions, *asked.actions), (*before.events, *asked.events))
     return list(decisions.values())
@@ -65,13 +69,16 @@ def _offer(run: Run, market: Market, now: datetime) -> tuple[Offer | None, str]:
     return offer, "" if offer else why_none(run, market, now)
 
 
-def _spare(run: Run, market: Market, now: datetime) -> Offer | None:
-    """What to ask for ahead, where the newest attempt's machine is about to be taken and nothing was asked for yet."""
+def _spare(run: Run, sighting: Sighting | None, market: Market, now: datetime) -> Offer | None:
+    """What to ask for ahead, where the newest attempt's machine is about to be taken and nothing was asked for yet, or
+    where the run would rather be elsewhere."""
     attempt = run.attempt
-    warned = attempt and attempt.notice and not attempt.notice.drill and not attempt.state.over
-    if not warned or attempt is None or attempt.spare or run.wish is not Wish.GO_ON:
+    if attempt is None or attempt.state.over or attempt.spare or run.wish is not Wish.GO_ON:
         return None
-    return choose(run, market, now)
+    if attempt.notice:
+        return None if attempt.notice.drill else choose(run, market, now)
+    in_the_way = sighting is None or sighting.leftovers  # perhaps what is left of the last one asked for ahead
+    return None if in_the_way else wanted(run, market, now)
 
 
 def _with_reason(decision: Decision, reason: str) -> Decision:

@@ -14,6 +14,7 @@ class Sighting:
 
     node: NodeSight | None = None
     report: Report | None = None
+    spare: NodeSight | None = None  # of the node that was asked for ahead
     leftovers: tuple[str, ...] = ()  # keys of earlier attempts whose nodes are still there
     nodes: tuple[NodeSight, ...] = ()  # all of the run's that are there, spares and leftovers too: for the meter
     still: tuple[str, ...] = ()  # those among them that can do nothing any more, and only cost

@@ -1,0 +1,172 @@
+"""Whether a run still meets its deadline, and what that means for the machine it takes next.
+
+Time that is not work, waiting and changing over, comes out of the slack: what is left until the deadline less the work
+that is left. Slack never grows. A run waits for spot as long as it has slack to spare, works on-demand when it has not,
+and keeps enough of it for the evictions to come. After "Can't Be Late" (Wu et al., NSDI 2024), with the share that is
+held back taken from what was measured instead of from a straight line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from stoker.engine.eviction import SUPPOSED_EVICTIONS, rate_per_hour
+from stoker.model.progress import Mark
+from stoker.model.report import Report
+from stoker.model.run import Attempt, Run
+
+SUPPOSED_START_S = 300.0  # from asking for a machine to the script's first step
+SUPPOSED_LOSS_S = 300.0  # of work that an eviction undoes
+LEAST_CHANGE_S = 60.0
+CAUTION = 1.25  # how much longer than usual the next changeover may take
+MARK_EVERY_S = 30.0  # a mark is a change of the facts: not every heartbeat is worth one
+SUPPOSED_SHARE = 0.5  # of the deadline is work, where nothing says otherwise
+
+
+class Urgency(Enum):
+    RELAXED = auto()  # spot, and nothing else: there is time to wait for it
+    STEADY = auto()  # spot if it is there, on-demand otherwise
+    URGENT = auto()  # on-demand: an eviction would cost the deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    left_s: float  # until the deadline
+    work_s: float  # that is left, as fast as it went so far
+    change_s: float  # what it costs to go on elsewhere after an eviction: the start, and what is done again
+    evictions: float  # to be expected while the work lasts
+    measured: bool  # the script has reported how far it is
+
+    @property
+    def slack_s(self) -> float:
+        return self.left_s - self.work_s
+
+    @property
+    def urgency(self) -> Urgency:
+        """Of a run that waits for a machine: it has to start once whatever is chosen, and again if it is evicted."""
+        spare_s = self.slack_s - 2 * self.change_s
+        if spare_s < 0:
+            return Urgency.URGENT
+        return Urgency.RELAXED if spare_s > self.evictions * self.change_s else Urgency.STEADY
+
+    @property
+    def endangered(self) -> bool:
+        """Of a run on spot: an eviction now would cost the deadline, and a move that is prepared would not."""
+        return self.slack_s < self.change_s
+
+    @property
+    def may_leave(self) -> bool:
+        """Of a run on-demand: it can afford to change over to spot, be evicted there and come back, and there is
+        enough to do that it pays."""
+        return self.slack_s >= 3 * self.change_s and self.work_s >= 4 * self.change_s
+
+
+def deadline_at(run: Run) -> datetime | None:
+    return run.submitted_at + timedelta(seconds=run.job.deadline) if run.job.deadline else None
+
+
+def outlook(run: Run, now: datetime) -> Outlook | None:
+    """None for a run without a deadline."""
+    until = deadline_at(run)
+    if until is None or run.job.deadline is None:
+        return None
+    left_s = (until - now).total_seconds()
+    change_s = _change_s(run)
+    speed = _speed(run)
+    if not speed:
+        supposed_s = run.job.time_limit or SUPPOSED_SHARE * run.job.deadline
+        work_s = supposed_s
+    else:
+        work_s = (1.0 - _reached(run, speed, now)) / speed
+    rate = rate_per_hour(run)
+    evictions = (SUPPOSED_EVICTIONS if rate is None else rate) * work_s / 3600
+    return Outlook(left_s, work_s, change_s, evictions, bool(speed))
+
+
+def noted(attempt: Attempt, report: Report, now: datetime, *, first: bool, final: bool = False) -> Attempt:
+    """The attempt with what its report says of its progress. `first` says that no attempt before it came anywhere:
+    its script begins at nothing, so that the first value it reports is already a measure. `final`: nothing follows."""
+    saved = report.effort is not None and bool(report.effort.kept or report.effort.began_from)
+    last = attempt.last
+    if last is None:
+        if report.progress is None and not (first and report.started_at):
+            return attempt
+        mark = Mark(now, report.progress or 0.0, saved=saved)
+        return replace(attempt, first=mark, last=mark)
+    progress = last.progress if report.progress is None else report.progress
+    if (progress, saved) == (last.progress, last.saved):
+        return attempt
+    if not final and saved == last.saved and (now - last.at).total_seconds() < MARK_EVERY_S:
+        return attempt
+    return replace(attempt, last=Mark(now, progress, max(last.stride, progress - last.progress), saved))
+
+
+def words(run: Run, now: datetime) -> str:
+    """How it stands, in words; empty for a run without a deadline."""
+    view = outlook(run, now)
+    if view is None:
+        return ""
+    if view.left_s <= 0:
+        return f"its deadline passed {_spell(-view.left_s)} ago"
+    left = f"{_spell(view.left_s)} are left until its deadline"
+    if not view.measured:
+        supposed = f"{_spell(view.work_s)} of work are supposed"
+        return f"{left}; the script does not report its progress yet, so {supposed}"
+    missed = "" if view.slack_s >= 0 else ", which can no longer be met"
+    return f"{left}{missed}, and {_spell(view.work_s)} of work"
+
+
+def _speed(run: Run) -> float:
+    """Progress a second, over all attempts; 0 where it is not known."""
+    spans = list(_spans(run))
+    seconds = sum(span for span, _ in spans)
+    gained = sum(gain for _, gain in spans)
+    return gained / seconds if seconds > 0 and gained > 0 else 0.0
+
+
+def _spans(run: Run) -> Iterator[tuple[float, float]]:
+    for one in run.attempts:
+        if one.first and one.last and one.last.progress > one.first.progress:
+            yield (one.last.at - one.first.at).total_seconds(), one.last.progress - one.first.progress
+
+
+def _reached(run: Run, speed: float, now: datetime) -> float:
+    """How far it is now. Between two reports it is supposed to go on, but no further than it ever went between two."""
+    for attempt in reversed(run.attempts):
+        if attempt.last:
+            until = attempt.ended_at or now
+            since_s = max((until - attempt.last.at).total_seconds(), 0.0)
+            return min(attempt.last.progress + min(since_s * speed, attempt.last.stride), 1.0)
+    return 0.0
+
+
+def _change_s(run: Run) -> float:
+    """What a changeover costs: from asking for a machine until the run is further than it was before."""
+    speed = _speed(run)
+    costs = list(_costs(run, speed)) if speed else []
+    if not costs:
+        return SUPPOSED_START_S + SUPPOSED_LOSS_S
+    usual_s = sum(costs) / len(costs)
+    if len(costs) == 1 and not any(one.last for one in run.attempts[1:]):
+        usual_s += SUPPOSED_LOSS_S  # no eviction has shown yet how much work it undoes
+    return max(CAUTION * usual_s, LEAST_CHANGE_S)
+
+
+def _costs(run: Run, speed: float) -> Iterator[float]:
+    before = 0.0
+    for attempt in run.attempts:
+        if attempt.first and attempt.last:
+            taken_s = (attempt.first.at - attempt.asked_at).total_seconds()
+            yield max(taken_s - (attempt.first.progress - before) / speed, 0.0)
+            before = attempt.last.progress
+
+
+def _spell(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
