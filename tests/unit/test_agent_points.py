@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.points import LONGEST_LINE, Lines, Point, Summaries, logged, printed
+from stoker.agent.points import LONGEST_LINE, Lines, Point, Summaries, logged, printed, progress
 from stoker.checkpoint.log import log, should_stop
 
 
@@ -134,3 +134,25 @@ def test_should_stop_once_the_file_is_there(tmp_path: Path, monkeypatch: pytest.
     assert not should_stop()
     (tmp_path / "stop").touch()
     assert should_stop()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b'{"progress": 0.25, "loss": 1.0}', 0.25),
+        (b'{"step": 120, "total_steps": 480, "loss": 1.0}', 0.25),
+        (b'{"epoch": 3, "total_epochs": 12, "loss": 1.0}', 0.25),
+        (b'{"step": 900, "epoch": 3, "total_epochs": 12}', 0.25),
+        (b'{"step": 480, "total_steps": 480}', 1.0),
+        (b'{"loss": 1.0}', None),
+        (b'{"progress": 1.5}', None),
+        (b'{"progress": NaN, "loss": 1.0}', None),
+        (b'{"step": 5, "total_steps": 0}', None),
+        (b'{"step": 481, "total_steps": 480}', None),
+        (b'{"total_steps": 480}', None),
+    ],
+)
+def test_a_script_says_how_far_it_is_by_a_share_or_a_total(line: bytes, expected: float | None) -> None:
+    point = printed(line, 0.0, 0)
+    assert point is not None
+    assert progress(point) == expected

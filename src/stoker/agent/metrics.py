@@ -12,7 +12,7 @@ from typing import Protocol
 from stoker.agent.eventfiles import EventFile
 from stoker.agent.masking import Masking
 from stoker.agent.pace import Pace, Patience, Trouble
-from stoker.agent.points import Lines, Point, Summaries, logged, printed
+from stoker.agent.points import Lines, Point, Summaries, logged, printed, progress
 from stoker.agent.tree import walk
 from stoker.agent.worker import Worker
 from stoker.errors import StokerError
@@ -129,6 +129,7 @@ class MetricsShipper(Worker):
         self._write_every_s = 2 * pacing(store).write_s
         self._write_due = 0.0
         self.summaries = Summaries()
+        self.progress: float | None = None  # the last that was reported
         self.sources: list[Source] = []
         self.seen: Callable[[Point, str], None] = lambda _point, _source: None
 
@@ -158,6 +159,8 @@ class MetricsShipper(Worker):
             for point in source.fresh(final=final):
                 shown = point.named(self._masking.text) if self._masking.needed else point
                 self.summaries.add(shown)
+                if (reached := progress(point)) is not None:
+                    self.progress = reached
                 self.seen(shown, source.name)
                 lines.append(shown.line())
         self._unwritten += b"".join(lines)

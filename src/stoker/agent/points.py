@@ -14,6 +14,7 @@ LONGEST_LINE = 64 << 10
 STEPS = ("step", "global_step", "iteration", "epoch")  # the first of these that a line has is its step
 LONGEST_NAME = 200
 MOST_METRICS = 1000  # names in a summary; the points themselves are all kept
+PROGRESS, TOTAL_STEPS, TOTAL_EPOCHS = "progress", "total_steps", "total_epochs"  # how a script says how far it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,18 @@ def logged(line: bytes) -> Point | None:
         return None
     numbers = {_name(name): float(value) if _is_number(value) else None for name, value in values.items()}
     return Point(at, rank, _whole(float(step)) if step is not None and _is_number(step) else None, numbers)
+
+
+def progress(point: Point) -> float | None:
+    """How far the script says it is, 0 to 1: `progress` itself, or a step or epoch beside its total."""
+    values, step = point.values, point.step
+    told = values.get(PROGRESS)
+    if told is not None:
+        return told if 0.0 <= told <= 1.0 else None
+    for total, reached in ((values.get(TOTAL_STEPS), step), (values.get(TOTAL_EPOCHS), values.get("epoch", step))):
+        if total is not None and reached is not None and 0.0 <= reached <= total and total > 0:
+            return reached / total
+    return None
 
 
 class Lines:

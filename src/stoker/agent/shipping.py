@@ -64,6 +64,7 @@ class Shipping:
         return {
             "log_bytes": self.logs.sizes(),
             "metrics": self.metrics.summaries.now(),
+            "progress": self.metrics.progress,
             "output_files": files,
             "output_bytes": size_bytes,
         }
