@@ -18,6 +18,7 @@ from stoker.checkpoint.position import Position
 from stoker.checkpoint.progress import Progress
 from stoker.checkpoint.saver import Saver
 from stoker.checkpoint.saving import Saving
+from stoker.checkpoint.share import Share
 from stoker.checkpoint.shelf import Shelf, say
 from stoker.checkpoint.weights import load_weights
 from stoker.checkpoint.writer import Writer
@@ -64,6 +65,7 @@ class Checkpoint:
         self._progress = Progress()
         optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]
         self._saving = Saving(self._parts, optimizers, self._progress, self._writer)
+        self._share = Share(reports=self._around.reports_metrics and self._around.rank == 0)
         self._in_epochs = False
         self._save_at_end_of_epoch = False
         self.restored: Path | None = None
@@ -103,6 +105,7 @@ class Checkpoint:
             self.put_random_back(finally_=not self.position.within_pass)
             yield self.position.epoch
             self.position.next_epoch()
+            self._share.tell(self.steps, self.epoch, total)
             self.epoch_is_over()
         self._in_epochs = False
         self.put_random_back()
@@ -127,6 +130,7 @@ class Checkpoint:
             yield self.steps
             if self.steps == before:
                 raise RuntimeError("`Checkpoint.range`: call `step()` at the end of each round")
+            self._share.tell(self.steps, self.steps, total)
         self.finish()
         self.say_finished()
 
