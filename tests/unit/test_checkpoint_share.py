@@ -20,10 +20,10 @@ def test_progress_is_told_now_and_then(metrics: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(share.time, "monotonic", lambda: now[0])
     told = Share(reports=True)
     for step in range(1, 101):
-        now[0] += 0.1
+        now[0] += 0.125
         told.tell(step, step, 100)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-    assert [(one["step"], one["values"]) for one in lines] == [(50, {"progress": 0.5}), (100, {"progress": 1.0})]
+    assert [(one["step"], one["values"]) for one in lines] == [(40, {"progress": 0.4}), (80, {"progress": 0.8})]
 
 
 def test_a_rank_that_reports_nothing_is_silent(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
