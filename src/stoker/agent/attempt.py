@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.agent import gpus, meeting, memory
+from stoker.agent.door import Door
 from stoker.agent.effort import EffortMeter
-from stoker.agent.endings import Broken, Ending, by_itself, exit_code, spell
+from stoker.agent.endings import FAILURES, Broken, Ending, by_itself, exit_code, spell
 from stoker.agent.goal import Goal
 from stoker.agent.interpreter import interpreter
 from stoker.agent.keeper import Keeper
 from stoker.agent.keeping import Checkpoints
-from stoker.agent.launch import Place, commands
+from stoker.agent.launch import Place, commands, environment
 from stoker.agent.machine import Machine
 from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import remove_tree
@@ -85,7 +86,8 @@ class Attempt:
         self.effort.keeper, self.effort.step = self.keeper, lambda: self.shipping.progress()[0]
         self.noticing = Noticing(self.folder, self.keeper, self.reporter.tell)
         self.notices = NoticeBoard(self.noticing.see)
-        self.wishes = WishWatch(store, orders, self.stopping, partial(self.notices.post, "server"))
+        self.door = Door(store, orders, self.folder, self.masking)
+        self.wishes = WishWatch(store, orders, self.stopping, partial(self.notices.post, "server"), self.door.see)
         self.events = self._listen() if machine.events else None
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
@@ -101,8 +103,10 @@ class Attempt:
             if self.events:
                 self.events.start()
             self.unpack()
+            self.door.open(environment(self.orders, self._bare_place()))
             self.stage()
             place = self.prepare()
+            self.door.open(environment(self.orders, place))
             self.train(place)
             return self.judge()
         except Stopped:
@@ -179,6 +183,7 @@ class Attempt:
                 self.stopping.ask(Outcome.TIMED_OUT, f"the script was stopped after its time limit of {limit}")
 
         self.ranks.watch(self.stopping, each_time)
+        self.door.shut("the script has ended")
         self.noticing.ended()
         if self.data:
             self.data.finish()
@@ -214,30 +219,36 @@ class Attempt:
     def finish(self, ending: Ending) -> None:
         """Everything into the store, then the final report: whoever reads it finds all that it speaks of."""
         self.wishes.finish()
+        self.door.shut("the run has ended")
         if self.events:
             self.events.finish()
-        for step in (
-            self.ranks.sweep,
-            self.keeper.finish,
-            self.noticing.conclude,
-            *self.shipping.steps(),
-            self._release_data,
-        ):
+        for step in (self.ranks.sweep, self.keeper.finish, self.noticing.conclude, *self.shipping.steps()):
             try:
                 step()
             except Exception as error:  # the others are carried out all the same
                 ending = _broken(error)
-        os.chdir("/")  # out of the folder that is about to go
-        with suppress(OSError):
-            self.folder.clear()
-            self.folder.access.unlink(missing_ok=True)
+        kept_s = self.orders.job.keep_failed if ending.outcome in FAILURES else None
 
         def last_words() -> dict[str, Any]:
             message = "; ".join(text for text in (ending.message, str(self.trouble)) if text)
             said = {"message": self.masking.text(message), "hint": self.masking.text(ending.hint)}
             return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said}
 
-        self.reporter.finish(last_words)
+        if kept_s:
+            from stoker.agent.kept import keep  # here, because few runs fail, and fewer are kept
+
+            self.reporter.finish(last_words)
+            keep(self.store, self.orders, self.door, kept_s)
+        try:
+            self._release_data()
+        except Exception as error:
+            ending = _broken(error)
+        os.chdir("/")  # out of the folder that is about to go
+        with suppress(OSError):
+            self.folder.clear()
+            self.folder.access.unlink(missing_ok=True)
+        if not kept_s:
+            self.reporter.finish(last_words)
 
     def _release_data(self) -> None:
         if self.data:
@@ -252,6 +263,11 @@ class Attempt:
         """For its data, since the script started. Inputs share the moments in which it waited for any of them."""
         figures = self.data.figures().values() if self.data else ()
         return max((one.wait_s - one.stage_s for one in figures), default=0.0)
+
+    def _bare_place(self) -> Place:
+        """Before the environment is there: whoever looks in wants to know why it is not."""
+        machine = self.machine
+        return Place(self.folder, sys.executable, "", "", "", machine.library, machine.variables, 1, 0)
 
     def _listen(self) -> ScheduledEvents:
         from stoker.agent.scheduledevents import ScheduledEvents  # here, because only a cloud's node needs HTTP for it

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from stoker.model.report import Outcome, RankEnd
 
 _MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # what shells say
+FAILURES = (Outcome.FAILED, Outcome.BROKEN, Outcome.TIMED_OUT)  # after which a node may be kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class NodeFolder:
         self.toll = root / "toll"  # STOKER_TOLL: what the files begin with, one for each rank
         self.access = root / "access"  # mode 0600: the newest access to the store, for whoever finds the agent dead
         self.data = root / "data"  # leads to what the node holds of the cache, mounts among it
+        self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
 
     def log(self, rank: int) -> Path:
@@ -50,7 +51,7 @@ class NodeFolder:
     def clear(self) -> None:
         for folder in (self.work, self.spool, self.commands, self.environment, self.restoring):
             remove_tree(folder)
-        for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.errand):
+        for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.inside, self.errand):
             file.unlink(missing_ok=True)
         for file in self.root.glob(f"{self.toll.name}.*"):
             file.unlink(missing_ok=True)

@@ -6,13 +6,13 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FrameType
 
 from stoker.errors import StokerError
 from stoker.model import layout
-from stoker.model.orders import Notice, Orders, Wish, Wishes
+from stoker.model.orders import Notice, Orders, Visit, Wish, Wishes
 from stoker.model.report import Outcome
 from stoker.model.wire import load
 from stoker.stores import Store
@@ -71,9 +71,17 @@ class Stopping:
 class WishWatch:
     """A thread that looks for the server's wishes."""
 
-    def __init__(self, store: Store, orders: Orders, stopping: Stopping, heed: Callable[[Notice | None], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        stopping: Stopping,
+        heed: Callable[[Notice | None], None],
+        visits: Callable[[Collection[Visit]], None],
+    ) -> None:
         self._store = store
         self._heed = heed
+        self._visits = visits
         self._key = layout.wishes(orders.run_id, orders.attempt)
         self._stopping = stopping
         self._done = threading.Event()
@@ -90,6 +98,7 @@ class WishWatch:
             with suppress(StokerError, ValueError, KeyError, TypeError):  # absent, or out of reach: go on
                 wishes = load(Wishes, self._store.get(self._key))
                 self._heed(wishes.notice)
+                self._visits(wishes.visits)
                 if wishes.wish is Wish.CANCEL:
                     self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
                     return

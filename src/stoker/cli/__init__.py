@@ -29,11 +29,13 @@ COMMANDS: dict[str, dict[str, str]] = {
         "show": "Show everything about a run.",
         "logs": "Show what a run has printed.",
         "diff": "Show what differs between two runs.",
+        "exec": "Run a command on the node of a run.",
     },
     "Act": {
         "fetch": "Bring the outputs of a run here.",
         "cancel": "End runs early.",
         "evict": "Take a run's machine away, to see what it does.",
+        "release": "Release the node of a failed run that was kept.",
         "rm": "Remove ended runs and what is stored of them.",
         "sweep": "Find and remove machines that no run needs any more.",
     },

@@ -40,7 +40,7 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
     first, *more = ending.lines(facts, Path.cwd())
     for line in (paint(first, STYLES[facts.state]), *more):
         printer.note(line)
-    if facts.attempt and facts.attempt.offer:
+    if facts.attempt and facts.attempt.offer and not facts.kept_until:
         from stoker.cli import leaving  # only a machine that costs something has to be seen off
 
         printer.note(leaving.left(client, facts))

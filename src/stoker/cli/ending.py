@@ -26,7 +26,7 @@ def exit_code(run: Run) -> int:
 
 def lines(run: Run, here: Path) -> list[str]:
     """What to print when a run that was watched has ended. `here` is where paths are seen from."""
-    text = [_first(run) + _outputs(run, here)]
+    text = [_first(run) + _outputs(run, here), *kept(run)]
     if run.land_problem:
         text.append(f"its outputs could not be brought back: {run.land_problem}")
         text.append(f"hint: `stoker fetch {run.name}` tries again")
@@ -35,6 +35,18 @@ def lines(run: Run, here: Path) -> list[str]:
     else:
         text.append(f"next: {next_command(run)}")
     return text
+
+
+def kept(run: Run) -> list[str]:
+    """Of a node that stays for a while, how to get in and how to give it back."""
+    if run.kept_until is None:
+        return []
+    cost = f", at ${run.attempt.offer.usd_per_hour:.2f}/h" if run.attempt and run.attempt.offer else ""
+    return [
+        f"its node is kept until {run.kept_until.astimezone():%H:%M}{cost}",
+        f"  stoker exec {run.name} -- COMMAND    look into it",
+        f"  stoker release {run.name}            give it back now",
+    ]
 
 
 def next_command(run: Run) -> str:

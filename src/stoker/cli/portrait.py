@@ -64,10 +64,18 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("software", _software(run)),
         ("data", "\n".join(_data(run))),
         ("outputs", f"{amount}{landed}" if amount else ""),
+        ("node", _kept(run, now)),
         ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
         ("secrets", ", ".join(run.job.secrets)),
         ("settings", settings(run.job)),
     ]
+
+
+def _kept(run: Run, now: datetime) -> str:
+    if run.kept_until is None:
+        return ""
+    left = words.duration((run.kept_until - now).total_seconds())
+    return f"kept for {left}: stoker exec {run.name} -- COMMAND looks into it, stoker release {run.name} gives it back"
 
 
 def _data(run: Run) -> list[str]:

@@ -80,7 +80,7 @@ def row(run: Run, now: datetime) -> list[Cell | str]:
     code = "" if run.exit_code is None else str(run.exit_code)
     return [
         run.name,
-        Cell(str(run.state), STYLES[run.state]),
+        Cell(f"{run.state}, node kept" if run.kept_until else str(run.state), STYLES[run.state]),
         words.age(run.submitted_at, now),
         took,
         run.job.on,

@@ -24,12 +24,16 @@ _PATIENCE_S = 1.0
         ("stoker run", "run the job in stoker.yaml"),
         ("stoker run --set retries=2 --set env.SEED=7", "change the job on the way"),
         ("stoker run -d train/stoker.yaml", "submit another file and return at once"),
+        ("stoker run --keep-failed 30m", "look into its node with `stoker exec` if it fails"),
     ],
 )
 @job_options()
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
+@click.option(
+    "--keep-failed", default="", metavar="TIME", help="If it fails, leave its node in place for so long, to look into."
+)
 @json_option()
-def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, as_json: bool) -> int:
+def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, keep_failed: str, as_json: bool) -> int:
     """Run a job and show its output.
 
     FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
@@ -37,7 +41,7 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, 
     What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
     cancelled run, 125 for trouble of Stoker's own). Ctrl-C stops the watching, not the run.
     """
-    source = jobsource.read(file, sets, on)
+    source = jobsource.read(file, (*sets, f"keep_failed={keep_failed}") if keep_failed else sets, on)
     upload = Upload(quiet=as_json)
     try:
         with jobsource.located(source), upload:

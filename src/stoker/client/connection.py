@@ -61,9 +61,14 @@ class Connection:
         """Sends a body of unknown length. Never repeated: the chunks are gone."""
         return self._json("POST", path, chunks, repeat=False, timeout_s=600.0)
 
-    def stream(self, path: str, query: Query | None = None) -> tuple[Mapping[str, str], Iterator[bytes]]:
-        """The headers, with lower-case names, and the body as it arrives. A body cut short is ServerUnavailable."""
-        line, answer = self._ask("GET", path + _query(query), None, repeat=True, timeout_s=_SILENCE_S)
+    def stream(
+        self, path: str, query: Query | None = None, *, asking: Any = None
+    ) -> tuple[Mapping[str, str], Iterator[bytes]]:
+        """The headers, with lower-case names, and the body as it arrives. A body cut short is ServerUnavailable. With
+        `asking`, which is sent once, it is the answer to a POST."""
+        data = None if asking is None else json.dumps(asking, separators=(",", ":")).encode()
+        method = "GET" if data is None else "POST"
+        line, answer = self._ask(method, path + _query(query), data, repeat=data is None, timeout_s=_SILENCE_S)
         if answer.status >= 400:
             self._refused(answer.status, self._whole(line, answer))
         return answer.headers, self._pieces(line, answer)

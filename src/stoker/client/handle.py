@@ -24,6 +24,7 @@ from stoker.model.run import Event, RunState
 if TYPE_CHECKING:
     from stoker.client.metrics import Metrics
     from stoker.client.progress import Progress
+    from stoker.client.visit import Visit
 
 _LONG_POLL_S = 25.0
 _PAUSE_S = 0.1
@@ -162,6 +163,18 @@ class Run:
         """A drill: its machine is taken away after the notice, and the run goes on from its last checkpoint."""
         asked = {"notice_s": notice_s, "withdraw": withdraw}
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/evict", asked))
+        return self
+
+    def exec(self, *words: str) -> Visit:
+        """Runs a command on its node, beside the script, and returns once it is under way: `frames` says what it prints
+        and `ended` how it ended."""
+        from stoker.client.visit import Visit  # not needed to submit or follow
+
+        return Visit(self._connection, self.name, words)
+
+    def release(self) -> Run:
+        """Gives the node back that was kept after the run's failure. A Conflict where none is kept."""
+        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/release"))
         return self
 
     def fetch(self, into: Path | str | None = None, *, progress: Progress | None = None) -> Path:

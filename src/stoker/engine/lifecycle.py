@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from stoker.engine import kept
 from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.deadline import noted
 from stoker.engine.decision import Decision
 from stoker.engine.market import WEATHER
+from stoker.engine.moving import attend
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish
@@ -25,7 +28,7 @@ MOST_LOST = 5  # a run whose nodes keep vanishing is a run that cannot be had
 def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     """The next facts of one run. Called again and again; without news it changes nothing."""
     if run.state.ended:
-        return Decision(run, (Land(run),) if run.landing else ())
+        return kept.tend(run, seen, now)
     if run.state is RunState.QUEUED:
         return _waiting(run, seen, now)
     if seen.report and seen.report.outcome:
@@ -62,8 +65,12 @@ def _waiting(run: Run, seen: Sighting, now: datetime) -> Decision:
 
 def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     attempt = _newest(run)
+    if seen.node and seen.node.unfinished:  # whoever began to make it died meanwhile: there is nothing there to lose
+        seen = replace(seen, node=None)
     if seen.report:
         run = replace(run, output_files=seen.report.output_files, output_bytes=seen.report.output_bytes)
+        run = _marked(run, seen.report, now)
+        attempt = _newest(run)
     if seen.trouble:
         return _lost(run, f"the node could not be started: {seen.trouble}", now, seen.trouble_code)
     if seen.node and seen.node.state is NodeState.GONE:
@@ -84,7 +91,18 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.node is None:
         return Decision(run, (StartNode(run),))
     after = _progress(run, seen.report, now) if seen.report else Decision(run)
-    return after.doing(TellAgent(after.run))
+    moved = attend(after.run, seen, now)
+    actions = (*after.actions, *moved.actions, TellAgent(moved.run))
+    return Decision(moved.run, actions, (*after.events, *moved.events))
+
+
+def _marked(run: Run, report: Report, now: datetime, *, final: bool = False) -> Run:
+    """With what the report says of its progress, where that matters."""
+    if not run.job.deadline:
+        return run
+    first = not any(one.last for one in run.attempts[:-1])
+    after = noted(_newest(run), report, now, first=first, final=final)
+    return run if after is _newest(run) else _with_newest(run, after)
 
 
 def _progress(run: Run, report: Report, now: datetime) -> Decision:
@@ -98,6 +116,7 @@ def _progress(run: Run, report: Report, now: datetime) -> Decision:
 
 
 def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Decision:
+    run = _marked(run, report, now, final=True)
     ended = replace(
         _newest(run),
         state=AttemptState.ENDED,
@@ -131,15 +150,20 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
             text = f"attempt {ended.number} failed ({report.message}); trying again, {retry}"
             return Decision(replace(run, state=RunState.QUEUED, reason="waits to try again")).noting(now, "retry", text)
         case _:
-            return _end(replace(run, hint=report.hint), RunState.FAILED, now, report.message, report.exit_code or 125)
+            failed = kept.keep(replace(run, hint=report.hint), now)
+            return kept.noted(_end(failed, RunState.FAILED, now, report.message, report.exit_code or 125), now)
 
 
 def _evicted(run: Run, now: datetime) -> Decision:
-    """Evictions are the weather: they count neither as losses nor as failures."""
-    attempt = replace(_newest(run), state=AttemptState.EVICTED, ended_at=_newest(run).ended_at or now)
-    run = _with_newest(run, attempt)
+    """Evictions are the weather: they count neither as losses nor as failures. A move is no eviction at all."""
+    attempt = _newest(run)
+    state = AttemptState.MOVED if attempt.moving else AttemptState.EVICTED
+    run = _with_newest(run, replace(attempt, state=state, ended_at=attempt.ended_at or now))
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+    if attempt.moving:
+        moves = Decision(replace(run, state=RunState.QUEUED, reason="moves to another node"))
+        return moves.noting(now, "moved", f"attempt {attempt.number} has saved and ended, to go on elsewhere")
     again = Decision(replace(run, state=RunState.QUEUED, reason="was evicted; waits for a new node"))
     notice = f"with {attempt.notice.seconds:.3g} s notice" if attempt.notice else "without notice"
     return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}; starting another")

@@ -16,6 +16,7 @@ def claimed(runs: Collection[Run]) -> set[str]:
     """Keys of nodes that a run still needs."""
     busy = (RunState.STARTING, RunState.RUNNING)
     current = {run.attempt.key for run in runs if run.attempt and run.state in busy}
+    current |= {run.attempt.key for run in runs if run.attempt and run.kept_until}
     return current | {spare for run in runs if (spare := spare_key(run))}
 
 
@@ -34,8 +35,9 @@ def sweep(
     unclaimed_s: Mapping[str, float],
     grace_s: float = GRACE_S,
 ) -> list[StopNode]:
-    """`unclaimed_s` is how long each node has been seen without a claim, by the server's own steady clock."""
-    unneeded = (sight for sight in sights if sight.key not in needed)
+    """`unclaimed_s` is how long each node has been seen without a claim, by the server's own steady clock. What belongs
+    to another server is its own to release."""
+    unneeded = (sight for sight in sights if sight.key not in needed and not sight.server)
     return [
         StopNode(provider, sight.key)
         for sight in unneeded

@@ -248,6 +248,9 @@ class Job:
         Maybe(Duration()), "spot while it can still be met, on-demand when it no longer can", default=None
     )
     time_limit: float | None = a(Maybe(Duration()), "the longest an attempt may run", default=None)
+    keep_failed: float | None = a(
+        Maybe(Duration()), "how long the node of a run that failed stays, to be looked at", default=None
+    )
     retries: int = a(Whole(0), "tries after the script's own failures; evictions do not count", default=0)
     priority: Priority = a(Choice(Priority), "the place in the queue", default=Priority.NORMAL)
     stop_when: Target | None = a(Maybe(TargetText()), "ends the run well when a metric gets there", default=None)

@@ -122,6 +122,11 @@ def wishes(run_id: str, number: int) -> str:
     return f"{attempt(run_id, number)}wishes.json"
 
 
+def visit(run_id: str, number: int, id: str) -> str:
+    """What an agent says of a visit: `out` and `err` grow, `end.json` is a `VisitEnd`, written when all is said."""
+    return f"{attempt(run_id, number)}visits/{id}/"
+
+
 def log(run_id: str, number: int, rank: int) -> str:
     """Every byte of a rank's stdout and stderr, in the order they were written."""
     return f"{attempt(run_id, number)}logs/{rank}.log"

@@ -204,7 +204,7 @@ def _row(run: Run) -> dict[str, Any]:
         "experiment": run.experiment,
         "number": run.number,
         "state": str(run.state),
-        "is_open": run.open,
+        "is_open": run.tended,
         "facts": wire.dump(run).decode(),
     }
 

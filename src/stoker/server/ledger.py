@@ -48,7 +48,7 @@ class Ledger:
             return []
         await call(self._database.save, [(one.run, one.events) for one in changed])
         for one in changed:
-            if one.run.open:
+            if one.run.tended:
                 self._open[one.run.id] = one.run
             else:
                 self._open.pop(one.run.id, None)

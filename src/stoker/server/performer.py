@@ -27,6 +27,7 @@ from stoker.server.ledger import Ledger
 from stoker.server.outside import call, call_far
 from stoker.server.stores import Stores
 from stoker.server.vault import Vault
+from stoker.server.visits import Visits
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
 
@@ -47,6 +48,7 @@ class Performer:
         ledger: Ledger,
         vault: Vault,
         clock: Clock,
+        visits: Visits,
     ) -> None:
         self._providers = providers
         self._stores = stores
@@ -55,6 +57,7 @@ class Performer:
         self._ledger = ledger
         self._vault = vault
         self._clock = clock
+        self._visits = visits
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
         self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
@@ -77,7 +80,7 @@ class Performer:
                 if self._has_news(run, _attempt(run)):
                     await self._with_store(run, "tell", self._tell)
                 if self._leases.is_due(run, _attempt(run)):
-                    self._background(f"lease {_attempt(run).key}", call(self._leases.renew, run, _attempt(run)))
+                    self._background(f"lease {_attempt(run).key}", self._renew_lease(run, _attempt(run)))
                 if self._accesses.is_due(run, _attempt(run)):
                     self._background(f"renew {_attempt(run).key}", call_far(self._accesses.renew, run, _attempt(run)))
             case StopNode(provider, key):
@@ -134,6 +137,7 @@ class Performer:
                 secrets=secrets,
                 access=access,
                 seal=seal,
+                labels={"run": run.name, "owner": run.person},
             )
             await call(self._providers[run.job.on].start, request)
             self._wishes.setdefault(attempt.key, Wishes())
@@ -160,14 +164,18 @@ class Performer:
             evictions_per_hour=rate_per_hour(run),
         )
 
+    async def _renew_lease(self, run: Run, attempt: Attempt) -> None:
+        await call(self._leases.renew, run, attempt)
+        await call(self._leases.mark, run, attempt)
+
     def _has_news(self, run: Run, attempt: Attempt) -> bool:
         """Nothing is written as long as there is nothing new to say."""
-        return _wishes(run, attempt) != self._wishes.get(attempt.key) or (
+        return self._wished(run, attempt) != self._wishes.get(attempt.key) or (
             run.wish is Wish.CANCEL and attempt.key not in self.told
         )
 
     async def _tell(self, run: Run, attempt: Attempt) -> None:
-        wishes, store, key = _wishes(run, attempt), self._stores.of(run), layout.wishes(run.id, attempt.number)
+        wishes, store, key = self._wished(run, attempt), self._stores.of(run), layout.wishes(run.id, attempt.number)
         if attempt.key not in self._wishes:
             self._wishes[attempt.key] = await call(self._said, store, key)
         if wishes != self._wishes[attempt.key]:
@@ -175,6 +183,9 @@ class Performer:
             self._wishes[attempt.key] = wishes
         if wishes.wish is Wish.CANCEL:
             self.told.setdefault(attempt.key, self._clock.steady())
+
+    def _wished(self, run: Run, attempt: Attempt) -> Wishes:
+        return replace(_wishes(run, attempt), visits=self._visits.of(attempt.key))
 
     def _said(self, store: Store, key: str) -> Wishes:
         """What an earlier server may have told the agent."""

@@ -12,6 +12,7 @@ from stoker.server.clock import Clock
 from stoker.server.database import Database
 from stoker.server.datasets import Datasets
 from stoker.server.datasettable import DatasetTable
+from stoker.server.identity import server_id
 from stoker.server.keychain import open_keychain
 from stoker.server.leases import Leases
 from stoker.server.ledger import Ledger
@@ -23,6 +24,7 @@ from stoker.server.shelf import Shelves
 from stoker.server.stores import Stores
 from stoker.server.storetable import StoreTable
 from stoker.server.vault import Vault
+from stoker.server.visits import Visits
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class Service:
     vault: Vault
     shelves: Shelves
     datasets: Datasets
+    visits: Visits
     reconciler: Reconciler
     notices: tuple[str, ...] = ()  # what an administrator should know, such as a rebuilt database
 
@@ -48,12 +51,14 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
     keychain = open_keychain(settings.home.credentials, settings.keychain)
     stores = Stores(settings.home, StoreTable(database.engine, settings.home.stores), keychain)
     accesses = Accesses(stores, keychain, clock, settings.access_s)
-    providers = load(Setup(settings.home, settings.slots))
+    providers = load(Setup(settings.home, settings.slots, server_id(settings.home)))
     ledger = Ledger(database, Recorder(stores))
     vault = Vault(settings.home.secrets)
     leases = Leases(providers, stores, clock)
-    performer = Performer(providers, stores, accesses, leases, ledger, vault, clock)
+    visits = Visits()
+    performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits)
     reconciler = Reconciler(ledger, stores, providers, performer, clock)
+    visits.told = reconciler.wake
     return Service(
         settings=settings,
         token=token,
@@ -67,6 +72,7 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
         vault=vault,
         shelves=Shelves(stores),
         datasets=Datasets(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name),
+        visits=visits,
         reconciler=reconciler,
         notices=notices,
     )

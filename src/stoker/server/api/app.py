@@ -16,7 +16,19 @@ from starlette.exceptions import HTTPException
 from stoker import __version__
 from stoker.errors import Denied, JobInvalid, StokerError
 from stoker.model import wire
-from stoker.server.api import checkpoints, datasets, health, left, logs, metrics, outputs, runs, snapshots, stores
+from stoker.server.api import (
+    checkpoints,
+    datasets,
+    health,
+    left,
+    logs,
+    metrics,
+    outputs,
+    runs,
+    snapshots,
+    stores,
+    visits,
+)
 from stoker.server.service import Service
 
 
@@ -45,7 +57,7 @@ def build(service: Service) -> FastAPI:
     app.exception_handler(RequestValidationError)(_bad_request)
     app.exception_handler(HTTPException)(_http)
     app.exception_handler(Exception)(_bug)
-    for noun in (health, snapshots, runs, logs, metrics, outputs, checkpoints, datasets, stores, left):
+    for noun in (health, snapshots, runs, logs, metrics, outputs, checkpoints, datasets, stores, left, visits):
         app.include_router(noun.router, prefix="/v1")
     return app
 

@@ -1,0 +1,83 @@
+"""`stoker exec`: a command on the node of a run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+from types import FrameType
+
+import click
+
+from stoker.cli.command import Command, run_names
+from stoker.cli.terminal import say, write
+from stoker.client.client import Client
+from stoker.client.visit import Visit
+from stoker.errors import BadInput, StokerError
+from stoker.model.frame import Frame, Kind
+
+
+@click.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    examples=[
+        ("stoker exec ants-7 -- nvidia-smi", "what its GPU does"),
+        ("stoker exec ants-7 -- sh -c 'ls -l checkpoints'", "a line for a shell"),
+    ],
+)
+@click.argument("name", metavar="RUN", shell_complete=run_names)
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def command(name: str, words: tuple[str, ...]) -> int:
+    """Run a command on the node of a run.
+
+    It runs beside the script, in its folder and with its variables, on a node with no open port too: the store carries
+    what it prints. Its exit code is passed on (125 where it could not be run). Ctrl-C ends it there; a second one
+    leaves at once. The values of the run's secrets are starred out.
+    """
+    words = words[1:] if words[:1] == ("--",) else words
+    if not words:
+        raise BadInput("there is no command to run", hint=f"stoker exec {name} -- nvidia-smi")
+    client = Client.connect()
+    run = client.run(name)
+    visit = run.exec(*words)
+    with _Interrupts(visit):
+        for frame in visit.frames():
+            _pass_on(frame)
+    assert visit.ended
+    if visit.ended.message:
+        say(f"stoker: {visit.ended.message}")
+    return visit.ended.exit_code
+
+
+def _pass_on(frame: Frame) -> None:
+    if frame.kind is Kind.OUT:
+        write(frame.data)
+    elif frame.kind is Kind.ERR:
+        sys.stderr.buffer.write(frame.data)
+        sys.stderr.flush()
+    elif frame.data:
+        say(frame.data.decode())
+
+
+class _Interrupts:
+    """The first Ctrl-C is for the command there, whose last words are still wanted. The next is for this program."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    def __enter__(self) -> None:
+        import signal  # here, with the handler
+
+        self._signal = signal
+        self._before = signal.signal(signal.SIGINT, self._pass_on)
+
+    def __exit__(self, *_: object) -> None:
+        self._signal.signal(self._signal.SIGINT, self._before)
+
+    def _pass_on(self, _number: int, _frame: FrameType | None) -> None:
+        self._signal.signal(self._signal.SIGINT, self._before)
+        threading.Thread(target=self._end, daemon=True).start()
+
+    def _end(self) -> None:
+        with suppress(StokerError):
+            self._visit.end()
