@@ -334,14 +334,16 @@ def test_a_short_notice_is_used_as_far_as_it_goes(node: Node, seconds: float) ->
 # --- a store that fails
 
 
-def test_a_store_that_is_away_for_a_while_is_caught_up_with(node: Node) -> None:
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("away_s", [2.5, pytest.param(600.0, marks=pytest.mark.slow)])
+def test_a_store_that_is_away_for_a_while_is_caught_up_with(node: Node, away_s: float) -> None:
     agent = begin(node)
     eventually(lambda: sets(node), "the first commit")
     before = sets(node)[-1].position
     away = node.store.root.with_name("away")
     node.store.root.rename(away)
     node.store.root.write_text("not a folder")  # so that nobody makes a new store in its place
-    time.sleep(2.5)
+    time.sleep(away_s)
     node.store.root.unlink()
     away.rename(node.store.root)
     report = node.finish(agent)

@@ -53,6 +53,19 @@ def test_a_store_is_added_listed_chosen_and_forgotten(shell: Shell, azurite: Azu
     assert KEY not in (shell.home / "credentials.json").read_text()
 
 
+def test_a_container_that_is_not_there_is_made(shell: Shell, azurite: Azurite) -> None:
+    url = f"{azurite.endpoint}/not-there-yet"
+    told = add(shell, "blob", url, "--key", secret=KEY)
+    assert set(verdicts(told["findings"]).values()) == {"ok"}, told
+
+
+def test_a_container_that_a_sas_cannot_make_is_said_to_be_missing(shell: Shell, azurite: Azurite) -> None:
+    url = f"{azurite.endpoint}/never-there"
+    told = add(shell, "blob", url, secret=azurite.sas(url).values["token"], code=1)
+    failed = {one["name"]: one["found"] for one in told["findings"] if one["verdict"] == "fail"}
+    assert failed["write"] == f"`{url}` does not exist"
+
+
 def test_the_choice_of_store_outlives_the_server(shell: Shell, azurite: Azurite) -> None:
     add(shell, "blob", azurite.new_container(), "--key", "--use", secret=KEY)
     shell.stoker("server", "stop")

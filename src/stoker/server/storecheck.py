@@ -27,15 +27,16 @@ class Subject:
 
 
 def check(subject: Subject) -> list[StoreFinding]:
-    """Nothing stays behind. What follows from a failure is not tried, and says so."""
+    """Nothing stays behind, but for a container that was not there: writing comes first, and makes it where it may.
+    What follows from a failure is not tried, and says so."""
     findings = _reached(subject)
     if findings[0].verdict is Verdict.FAIL:
-        return [*findings, *_skipped(("list", "write", "read", "conditional write", "append", "delete"))]
+        return [*findings, *_skipped(("write", "list", "read", "conditional write", "append", "delete"))]
     try:
         store = subject.open()
     except StokerError as error:
         opened = StoreFinding("credential", Verdict.FAIL, error.message, error.hint)
-        return [*findings, opened, *_skipped(("list", "write", "read", "conditional write", "append", "delete"))]
+        return [*findings, opened, *_skipped(("write", "list", "read", "conditional write", "append", "delete"))]
     return [*findings, *_tried(store, subject)]
 
 
@@ -67,8 +68,8 @@ def _tried(store: Store, subject: Subject) -> list[StoreFinding]:
     findings: list[StoreFinding] = []
     failed: set[str] = set()
     for name, needs, work, advice in (
-        ("list", (), probe.list, "allow listing: the role Storage Blob Data Contributor, or `l` in a SAS"),
         ("write", (), probe.write, "allow writing: Storage Blob Data Contributor, or `c` and `w` in a SAS"),
+        ("list", (), probe.list, "allow listing: the role Storage Blob Data Contributor, or `l` in a SAS"),
         ("read", ("write",), probe.read, "allow reading: Storage Blob Data Reader, or `r` in a SAS"),
         ("conditional write", ("write",), probe.write_new, "the store must know `If-None-Match`: use another one"),
         ("append", ("write", "read"), probe.append, "look at the finding above"),
