@@ -171,7 +171,7 @@ def test_a_cancelled_run_leaves_nothing(user: tuple[Shell, Cloud]) -> None:
     shell.wait_for(lambda: shell.facts("cancelled")["state"] == "cancelled", "the end")
     shell.wait_for(lambda: cloud.ask("status")["resources"] == 0, "nothing to be left")
     left = json.loads(shell.stoker("sweep", "--json").stdout)
-    assert left == {"left": [], "removed": []}
+    assert left == {"left": [], "removed": [], "others": []}
 
 
 def test_a_size_that_is_not_to_be_had_is_looked_for_elsewhere(user: tuple[Shell, Cloud]) -> None:
@@ -183,27 +183,48 @@ def test_a_size_that_is_not_to_be_had_is_looked_for_elsewhere(user: tuple[Shell,
     assert facts["attempts"][1]["offer"]["place"] != facts["attempts"][0]["offer"]["place"]
 
 
-def test_what_is_left_by_others_is_found_and_removed(user: tuple[Shell, Cloud]) -> None:
+def test_what_a_crash_has_left_is_found_and_removed(user: tuple[Shell, Cloud]) -> None:
     """A group with our tags that no run claims, as a crash between two calls leaves it."""
     shell, cloud = user
     shell.stoker("ps")
-    told = cloud.told
-    context = ssl.create_default_context(cafile=told["authority"])
-
-    def arm(method: str, path: str, body: Any, token: str = "") -> Any:
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        request = Request(f"{told['url']}{path}", json.dumps(body).encode(), headers, method=method)
-        with urlopen(request, context=context, timeout=30) as answer:
-            return json.load(answer)
-
-    form = f"grant_type=client_credentials&client_id={told['client_id']}&client_secret={told['client_secret']}"
-    login = Request(
-        f"{told['url']}/{told['tenant']}/oauth2/v2.0/token", f"{form}&scope={told['url']}/.default".encode()
-    )
-    with urlopen(login, context=context, timeout=30) as answer:
-        token = json.load(answer)["access_token"]
-    group = f"/subscriptions/{told['subscription']}/resourcegroups/stoker-default-lost-1?api-version=2024-03-01"
-    tags = {"stoker-workspace": "default", "stoker-node": "lost-1"}
-    arm("PUT", group, {"location": "eastus", "tags": tags}, token)
+    own = (shell.home / "server.id").read_text().strip()
+    make_group(cloud, "lost-1", {"stoker-server": own})
     assert "lost-1" in shell.stoker("sweep", "--yes").stdout
     assert json.loads(shell.stoker("sweep", "--json").stdout)["left"] == []
+
+
+def test_what_another_server_has_is_its_own_until_its_lease_is_over(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    make_group(cloud, "busy-1", {"stoker-server": "another", "stoker-lease": "2099-01-01T00:00:00Z"})
+    make_group(cloud, "dead-1", {"stoker-server": "another", "stoker-lease": "2020-01-01T00:00:00Z"})
+    shown = shell.stoker("sweep", "--yes").stdout
+    assert "another server's, lease until 00:00 UTC" in shown
+    assert "another server's, lease over" in shown
+    found = json.loads(shell.stoker("sweep", "--json").stdout)
+    assert (found["left"], {one["key"] for one in found["others"]}) == ([], {"busy-1", "dead-1"})
+    shell.stoker("sweep", "--others", "--yes")
+    assert [one["key"] for one in json.loads(shell.stoker("sweep", "--json").stdout)["others"]] == ["busy-1"]
+    arm(cloud, "DELETE", group_path(cloud, "busy-1"))
+    shell.wait_for(lambda: cloud.ask("status")["resources"] == 0, "nothing to be left")
+
+
+def make_group(cloud: Cloud, key: str, tags: dict[str, str]) -> None:
+    tags = {"stoker-workspace": "default", "stoker-node": key, **tags}
+    arm(cloud, "PUT", group_path(cloud, key), {"location": "eastus", "tags": tags})
+
+
+def group_path(cloud: Cloud, key: str) -> str:
+    return f"/subscriptions/{cloud.told['subscription']}/resourcegroups/stoker-default-{key}?api-version=2024-03-01"
+
+
+def arm(cloud: Cloud, method: str, path: str, body: Any = None) -> None:
+    """As its owner asks Azure."""
+    told, context = cloud.told, ssl.create_default_context(cafile=cloud.told["authority"])
+    form = f"grant_type=client_credentials&client_id={told['client_id']}&client_secret={told['client_secret']}"
+    place = f"{told['url']}/{told['tenant']}/oauth2/v2.0/token"
+    with urlopen(Request(place, f"{form}&scope={told['url']}/.default".encode()), context=context, timeout=30) as said:
+        token = json.load(said)["access_token"]
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(f"{told['url']}{path}", data, headers, method=method), context=context, timeout=30):
+        pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -30,9 +31,11 @@ def resources(account: Account, machine: Machine) -> dict[str, dict[str, Any]]:
 
 def test_a_node_is_one_deployment_of_everything_it_needs_and_nothing_open() -> None:
     made = resources(Account("s"), Machine("Standard_D2s_v5", "eastus"))
-    assert set(made) == {"virtualMachines", "networkInterfaces", "virtualNetworks", "networkSecurityGroups"}
+    network = {"networkInterfaces", "virtualNetworks", "networkSecurityGroups"}
+    assert set(made) == {"virtualMachines", "userAssignedIdentities", "roleAssignments", *network}
     assert made["networkSecurityGroups"]["properties"]["securityRules"] == []
-    assert all(one["tags"] == {"a": "b"} and one["location"] == "eastus" for one in made.values())
+    own = [one for name, one in made.items() if name != "roleAssignments"]  # a role has neither
+    assert all(one["tags"] == {"a": "b"} and one["location"] == "eastus" for one in own)
     assert "priority" not in made["virtualMachines"]["properties"]
 
 
@@ -44,8 +47,37 @@ def test_ssh_is_open_only_where_somebody_asked_for_it() -> None:
 
 def test_a_network_of_ones_own_is_used_and_none_is_made() -> None:
     made = resources(Account("s", subnet="/subscriptions/s/x"), Machine("Standard_D2s_v5", "eastus"))
-    assert set(made) == {"virtualMachines", "networkInterfaces"}
+    assert set(made) == {"virtualMachines", "networkInterfaces", "userAssignedIdentities", "roleAssignments"}
     assert made["networkInterfaces"]["dependsOn"] == []
+
+
+def test_a_machine_may_remove_its_own_group_and_touch_nothing_else() -> None:
+    made = resources(Account("s", role="r0le"), Machine("Standard_D2s_v5", "eastus"))
+    identity = f"{GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/node"
+    assert made["virtualMachines"]["identity"]["userAssignedIdentities"] == {identity: {}}
+    assert identity in made["virtualMachines"]["dependsOn"]
+    role = made["roleAssignments"]
+    assert "scope" not in role, "a deployment into a group assigns roles in that group"
+    assert role["properties"]["principalId"] == f"[reference('{identity}', '2023-01-31').principalId]"
+    assert "'r0le'" in role["properties"]["roleDefinitionId"]
+
+
+def test_an_identity_that_an_administrator_made_is_used_and_none_is_made() -> None:
+    made = resources(Account("s", identity="/subscriptions/s/i"), Machine("Standard_D2s_v5", "eastus"))
+    assert not {"userAssignedIdentities", "roleAssignments"} & set(made)
+    assert made["virtualMachines"]["identity"]["userAssignedIdentities"] == {"/subscriptions/s/i": {}}
+
+
+def test_drivers_come_with_the_image_or_as_an_extension_where_there_are_gpus() -> None:
+    def made(image: str, gpus: int) -> tuple[str, bool]:
+        found = resources(Account("s", image=image), Machine("x", "eastus", gpus=gpus))
+        offer = found["virtualMachines"]["properties"]["storageProfile"]["imageReference"]["offer"]
+        return offer, "extensions" in found
+
+    assert made("", 0) == ("0001-com-ubuntu-server-jammy", False)
+    assert made("", 1) == ("ubuntu-hpc", False)
+    assert made("Canonical:ubuntu-24_04-lts:server:latest", 1) == ("ubuntu-24_04-lts", True)
+    assert made("Canonical:ubuntu-24_04-lts:server:latest", 0) == ("ubuntu-24_04-lts", False)
 
 
 @pytest.mark.parametrize(("most", "sent"), [(None, -1.0), (Decimal("0.5"), 0.5)])
@@ -105,10 +137,22 @@ def test_groups_are_named_for_workspace_and_node_and_never_two_alike() -> None:
 
 
 def test_a_group_is_ours_by_its_tags_alone() -> None:
-    tags = naming.tags("team", "k-1", None)
-    assert naming.key_of(tags, "team") == "k-1"
-    assert naming.key_of(tags, "other") is None
-    assert naming.key_of(None, "team") is None
+    tags = naming.tags("team", "5erver", "k-1", {"run": "ants-1", "owner": ""})
+    assert naming.marks(tags, "team") == naming.Marks("k-1", "k-1", "5erver")
+    assert naming.marks(tags, "other") is None
+    assert naming.marks(None, "team") is None
+    assert tags["stoker-run"] == "ants-1"
+    assert "stoker-owner" not in tags
+
+
+def test_the_end_of_a_lease_is_read_as_it_was_written() -> None:
+    until = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    tags = naming.tags("team", "5erver", "k-1", {}) | naming.lease_tag(until)
+    assert tags["stoker-lease"] == "2026-01-02T03:04:05Z"
+    found = naming.marks(tags, "team")
+    assert found and found.lease_until == until
+    broken = naming.marks(tags | {"stoker-lease": "soon"}, "team")
+    assert broken and broken.lease_until is None
 
 
 def refused(code: str, message: str = "", details: list[Any] | None = None) -> Exception:

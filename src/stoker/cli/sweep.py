@@ -30,38 +30,43 @@ _GONE_S = 120.0  # clouds delete slowly
     examples=[
         ("stoker sweep", "show what no run needs any more, and ask"),
         ("stoker sweep --yes", "remove it without being asked"),
+        ("stoker sweep --others", "also what other servers have left, where its lease is over"),
         ("stoker sweep --json", "for a program: the list, nothing is removed"),
     ],
 )
 @click.option("-y", "--yes", is_flag=True, help="Remove it without asking.")
+@click.option("--others", is_flag=True, help="Also remove what another server made, where its lease is over.")
 @json_option()
-def command(yes: bool, as_json: bool) -> int:
+def command(yes: bool, others: bool, as_json: bool) -> int:
     """Find and remove machines that no run needs any more.
 
     Every provider is asked for everything that is ours: machines, and whatever belongs to them. The server does the
-    same by itself all the time; this is how you make sure.
+    same by itself all the time; this is how you make sure. What other servers of the same workspace have is shown with
+    the end of its lease, and is theirs until then.
     """
     nodes = Nodes(Client.connect().connection)
-    left = unclaimed(nodes)
+    found = nodes.all()
+    left, theirs = removable(found, others=others), [one for one in found if one.server]
     if as_json and not yes:
-        show_json({"left": left, "removed": []})
+        show_json({"left": left, "removed": [], "others": theirs})
         return 0
-    if left and not as_json:
-        _tell(left)
+    if (left or theirs) and not as_json:
+        _tell([*left, *(one for one in theirs if one not in left)])
     if left and not (yes or terminal.ask(f"remove {words.count(len(left), 'node')}?")):
         return 1
     for one in left:
-        nodes.release(one.key)
-    after = _until_gone(nodes) if left else []
+        nodes.release(one)
+    after = _until_gone(nodes, others=others) if left else []
     if as_json:
-        show_json({"left": after, "removed": [one.key for one in left]})
+        show_json({"left": after, "removed": [one.key for one in left], "others": theirs})
     else:
         say(summary(after))
     return 1 if after else 0
 
 
-def unclaimed(nodes: Nodes) -> list[Node]:
-    return [one for one in nodes.all() if not one.claimed]
+def removable(found: Sequence[Node], *, others: bool = False) -> list[Node]:
+    """What no run of this server needs, and of other servers, where that is wanted, what has outlived its lease."""
+    return [one for one in found if (others and one.expired if one.server else not one.claimed)]
 
 
 def summary(left: Sequence[Node]) -> str:
@@ -75,7 +80,7 @@ def _tell(left: Sequence[Node]) -> None:
         [
             Cell(one.key),
             Cell(one.provider),
-            Cell(one.state),
+            Cell(_state(one)),
             Cell(str(len(one.resources) or 1)),
             Cell(f"{one.usd_per_hour:.4f}"),
             Cell(", ".join(one.resources) or one.reason),
@@ -86,8 +91,15 @@ def _tell(left: Sequence[Node]) -> None:
         show(line)
 
 
-def _until_gone(nodes: Nodes) -> list[Node]:
+def _state(one: Node) -> str:
+    if not one.server:
+        return one.state
+    until = f"{one.lease_until:%H:%M} UTC" if one.lease_until else "never"
+    return f"another server's, lease {'over' if one.expired else f'until {until}'}"
+
+
+def _until_gone(nodes: Nodes, *, others: bool) -> list[Node]:
     deadline = time.monotonic() + _GONE_S
-    while (left := unclaimed(nodes)) and time.monotonic() < deadline:
+    while (left := removable(nodes.all(), others=others)) and time.monotonic() < deadline:
         time.sleep(0.5)
     return left

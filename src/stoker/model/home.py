@@ -26,6 +26,11 @@ class Home:
         return self.root / "server.alive"
 
     @property
+    def server_id(self) -> Path:
+        """What tells this server from any other, wherever it leaves its mark. Made once, and kept."""
+        return self.root / "server.id"
+
+    @property
     def server_log(self) -> Path:
         return self.root / "server.log"
 
@@ -70,6 +75,11 @@ class Home:
     def twin(self) -> Path:
         """The simulated cloud: its memory, its machines, and `twin.json` as long as it runs."""
         return self.root / "twin"
+
+    @property
+    def azurite(self) -> Path:
+        """Where npm installs the twin's Blob service. Not in the twin's own folder: that may be told to forget."""
+        return self.root / "azurite"
 
     @property
     def agents(self) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
@@ -37,6 +38,7 @@ class Need:
     gpus: int = 0
     gpu: str = ""  # a model, such as A100; empty: any
     size: str = ""  # the provider's own name for one; the four above then do not matter
+    currency: str = "USD"  # in which prices are quoted besides
     region: str = ""  # empty: wherever the provider is set up for
 
 
@@ -47,9 +49,16 @@ class Offer:
     provider: str
     size: str
     place: str
-    usd_per_hour: Decimal
+    usd_per_hour: Decimal  # of everything that makes up a node: its machine, its disk, its address
     slots: int | None = None  # how many nodes of it may be up at once; None: unknown
     spot: bool = False
+    on_demand_usd_per_hour: Decimal | None = None  # the same where it cannot be taken away; None: not known
+    priced_at: datetime | None = None  # when the price was asked for; None: it needs no asking
+    quoted: Decimal | None = None  # the price in another currency, as the provider itself says it
+    currency: str = "USD"  # of that
+    ready_s: float = 0.0  # from asking for it to its agent's first word, as it usually goes
+    release_s: float = 0.0  # from asking for its release until it is seen gone, at the longest: all of that is paid for
+    again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,7 @@ class NodeRequest:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     access: str = field(default="", repr=False)  # an `Access` as text; empty: the store is a folder both can reach
     seal: str = field(default="", repr=False)  # opens what the access is renewed with
+    labels: Mapping[str, str] = field(default_factory=dict)  # what people should find written on it: run, owner
 
     @property
     def variables(self) -> dict[str, str]:
@@ -92,3 +102,9 @@ class NodeSight:
     still: bool = False  # gone for certain: nothing of it can run, though something may be left to release
     resources: tuple[str, ...] = ()  # what it is made of, each as `kind/name`; empty where that costs nothing
     usd_per_hour: Decimal = Decimal(0)  # what it costs now
+    machine: str = ""  # the key it was first had under, where it has been given to a later node since; empty: its own
+    unfinished: bool = False  # its making was begun and broke off: asking for it once more goes on with it
+    resumable: bool = False  # switched off, with its disk: it can be asked for again, as `Offer.again`
+    server: str = ""  # the id of another server, whose it is; empty: ours
+    lease_until: datetime | None = None  # what is written on it; None: nothing is
+    expired: bool = False  # that moment is past, by the provider's own clock

@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import entry_points
-from typing import ClassVar, Protocol
+from typing import Protocol, cast
 
 from stoker.model.home import Home
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 
 
 class Provider(Protocol):
-    features: ClassVar[Features]
+    @property
+    def features(self) -> Features: ...
 
     def offers(self, need: Need) -> list[Offer]:
         """What could be had, with its price. Spends nothing."""
@@ -33,12 +34,26 @@ class Provider(Protocol):
     def price_now(self, offer: Offer) -> Decimal: ...
 
 
+class Leased(Provider, Protocol):
+    """A provider whose nodes have leases, as `features.lease_s` says."""
+
+    def renew(self, key: str) -> None:
+        """Writes on the node that its lease begins anew, for whoever finds it when its server is gone."""
+        ...
+
+
+def leased(provider: Provider) -> Leased | None:
+    return cast(Leased, provider) if provider.features.lease_s else None
+
+
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a provider is made from. `slots` limits nodes that share this computer; None: one per core."""
+    """What a provider is made from. `slots` limits nodes that share this computer; None: one per core. `server` is the
+    mark by which a server knows its own nodes among those of others."""
 
     home: Home
     slots: int | None = None
+    server: str = ""
 
 
 def load(setup: Setup) -> dict[str, Provider]:

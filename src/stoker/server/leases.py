@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from stoker.model import layout, wire
 from stoker.model.lease import Lease
 from stoker.model.run import Attempt, Run
-from stoker.providers import Provider
+from stoker.providers import Provider, leased
 from stoker.server.clock import Clock
 from stoker.server.stores import Stores
 
@@ -35,6 +35,11 @@ class Leases:
         lease = Lease(int(self._clock.now().timestamp() * 1000), lease_s)
         self._stores.of(run).put(layout.lease(run.id, attempt.number), wire.dump(lease))
         self._due[attempt.key] = self._clock.steady() + lease_s / RENEWALS
+
+    def mark(self, run: Run, attempt: Attempt) -> None:
+        """Writes on the node how long it may stay. Only for whoever finds it later: the node itself does not look."""
+        if provider := leased(self._providers[run.job.on]):
+            provider.renew(attempt.key)
 
     def forget(self, node_key: str) -> None:
         self._due.pop(node_key, None)

@@ -125,7 +125,9 @@ class Reconciler:
         actions = [action for one in decisions for action in one.actions]
         for action in [*actions, *self._sweep(sights)]:
             await self._performer.perform(action)
-        self._occupied = {name for name in self._occupied if name not in sights} | {n for n, s in sights.items() if s}
+        self._occupied = {name for name in self._occupied if name not in sights} | {
+            name for name, some in sights.items() if any(not one.server for one in some)
+        }
         return min((self._providers[name].features.look_every_s for name in self._busy()), default=IDLE_S)
 
     def _busy(self) -> set[str]:
@@ -148,6 +150,7 @@ class Reconciler:
         return Sighting(
             node=current,
             report=said.report,
+            spare=self._spare(spare, sights),
             leftovers=tuple(mine),
             still=tuple(key for key, sight in mine.items() if sight.still),
             silent_s=steady - said.since if said.since else 0.0,
@@ -156,6 +159,14 @@ class Reconciler:
             trouble=trouble.message if trouble else "",
             trouble_code=trouble.code if trouble else "",
         )
+
+    def _spare(self, key: str, sights: list[NodeSight]) -> NodeSight | None:
+        """What was seen of the node that was asked for ahead; one that could not be asked for is as good as gone."""
+        if not key:
+            return None
+        if trouble := self._performer.trouble.get(key):
+            return NodeSight(key, NodeState.GONE, trouble.message, trouble.code)
+        return next((sight for sight in sights if sight.key == key), None)
 
     def _sweep(self, sights: Sights) -> list[Action]:
         needed = claimed(self._ledger.open)

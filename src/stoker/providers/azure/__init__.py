@@ -6,21 +6,21 @@ import base64
 import hashlib
 import time
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
-from typing import ClassVar
 from urllib.parse import quote
 
 from stoker.agent.pack import pack
-from stoker.errors import NotSetUp, ProviderFailed
+from stoker.errors import NoCapacity, NotSetUp, ProviderFailed
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import naming, sizes
 from stoker.providers.azure.account import Account, read_account
-from stoker.providers.azure.cloud import Cloud, Group, Vm
+from stoker.providers.azure.cloud import Cloud, Group, Starting, Vm
 from stoker.providers.azure.cloudinit import Boot, custom_data
 from stoker.providers.azure.prices import PriceList
-from stoker.providers.azure.template import Machine, deployment
+from stoker.providers.azure.template import COMPUTE, VM, Machine, deployment
 from stoker.stores.access import Access
 from stoker.stores.nodeaccess import open_access
 
@@ -28,26 +28,38 @@ GROUPS_API = "2024-03-01"
 EVENTS = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
 TOKENS = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
 _SIZES_KEPT_S = 3600.0
-_INVENTORY_KEPT_S = 10.0  # Azure counts requests
+_INVENTORY_KEPT_S, _FOREIGN_KEPT_S = 60.0, 600.0  # Azure counts requests
+READY_S = 1800.0  # for drivers to be installed and to answer; a machine that takes longer is given back
+SPARE = timedelta(seconds=300)  # for a machine whose lease is over to save and remove itself
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 
-class AzureProvider:
-    features: ClassVar[Features] = Features(
-        most_nodes=1,
-        notice_s=30.0,
-        spot=True,
-        scale_to_zero=True,
-        market=True,
-        look_every_s=2.0,
-        patience_s=15.0,
-        lease_s=600.0,
-    )
+FEATURES = Features(
+    most_nodes=1,
+    notice_s=30.0,
+    spot=True,
+    scale_to_zero=True,
+    market=True,
+    look_every_s=2.0,
+    patience_s=15.0,
+    lease_s=600.0,
+)
 
+
+class AzureProvider:
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home
+        self._server = setup.server
         self._sizes: dict[str, tuple[float, list[sizes.Size]]] = {}
         self._inventory: dict[str, tuple[float, tuple[str, ...]]] = {}  # by group: when it was asked, what is in it
+        self._places: dict[str, str] = {}  # by node key: the group it was last seen in
+        self._starting: dict[str, Starting | None] = {}  # by node key: machines that are being switched on again
+
+    @property
+    def features(self) -> Features:
+        """What an account says of its leases counts as soon as there is one."""
+        known: Account | None = self.__dict__.get("_account")
+        return replace(FEATURES, lease_s=known.lease_s) if known else FEATURES
 
     def offers(self, need: Need) -> list[Offer]:
         regions = [need.region] if need.region else self._account.regions
@@ -62,16 +74,20 @@ class AzureProvider:
     def start(self, request: NodeRequest) -> None:
         if request.offer is None:
             raise ProviderFailed(f"{request.key} was asked for without a size")
+        if request.offer.again:
+            return self._start_again(request, request.offer.again)
         account, offer = self._account, request.offer
         group = naming.group_name(account.workspace, request.key)
         if self._cloud.deployed(group) is not None:
-            return  # what a machine was told at its start cannot be told again
+            return None  # what a machine was told at its start cannot be told again
         group_id = naming.group_id(account.subscription, group)
-        tags = naming.tags(account.workspace, request.key, None)
-        machine = Machine(offer.size, offer.place, offer.spot, request.max_price)
+        tags = naming.tags(account.workspace, self._server, request.key, request.labels)
+        gpus = next((one.gpus for one in self._sizes_in(offer.place) if one.name == offer.size), 0)
+        machine = Machine(offer.size, offer.place, offer.spot, request.max_price, gpus=gpus)
         properties = deployment(account, group_id, machine, tags, account.ssh_key or nobodys_key())
-        self._cloud.make_group(group, offer.place, tags)
-        self._cloud.deploy(group, properties, base64.b64encode(self._boot(request, group_id).encode()).decode())
+        boot = base64.b64encode(self._boot(request, group_id).encode()).decode()
+        self._cloud.make_group(group, offer.place, {**tags, **self._lease_tag()})
+        return self._cloud.deploy(group, properties, boot)
 
     def look(self) -> list[NodeSight]:
         try:
@@ -79,19 +95,29 @@ class AzureProvider:
             groups = self._cloud.groups()
         except NotSetUp:
             return []
-        self._inventory = {name: known for name, known in self._inventory.items() if name in {g.name for g in groups}}
-        return [
-            self._with_costs(self._sight(key, group, vms.get(group.name.lower())), group, vms.get(group.name.lower()))
-            for group in groups
-            if (key := naming.key_of(group.tags, self._account.workspace))
-        ]
+        names = {group.name for group in groups}
+        self._inventory = {name: known for name, known in self._inventory.items() if name in names}
+        ours = [(group, marks) for group in groups if (marks := self._marks(group))]
+        self._places = {marks.key: group.name for group, marks in ours}
+        return [self._seen(group, marks, vms.get(group.name.lower())) for group, marks in ours]
 
     def stop(self, key: str) -> None:
-        self._cloud.delete_group(naming.group_name(self._account.workspace, key))
+        """A group that is there under the node's name may have been given to a later one since."""
+        groups = self._cloud.groups()
+        mine = [group.name for group in groups if (marks := self._marks(group)) and marks.key == key]
+        named = naming.group_name(self._account.workspace, key)
+        unlisted = [named] if named not in {group.name for group in groups} else []
+        for name in mine or unlisted:
+            self._cloud.delete_group(name)
+        self._starting.pop(key, None)
 
     def price_now(self, offer: Offer) -> Decimal:
         price = self._prices.per_hour(offer.place, offer.size, spot=offer.spot)
         return offer.usd_per_hour if price is None else price
+
+    def renew(self, key: str) -> None:
+        group = self._places.get(key) or naming.group_name(self._account.workspace, key)
+        self._cloud.mark(group, self._lease_tag())
 
     @cached_property
     def _account(self) -> Account:
@@ -105,12 +131,31 @@ class AzureProvider:
     def _prices(self) -> PriceList:
         return PriceList(self._account.prices, self._account.ca_file)
 
+    def _marks(self, group: Group) -> naming.Marks | None:
+        return naming.marks(group.tags, self._account.workspace)
+
+    def _lease_tag(self) -> dict[str, str]:
+        return naming.lease_tag(self._cloud.now() + timedelta(seconds=self._account.lease_s))
+
     def _sizes_in(self, region: str) -> list[sizes.Size]:
         read_at, known = self._sizes.get(region, (-_SIZES_KEPT_S, []))
         if time.monotonic() - read_at >= _SIZES_KEPT_S:
             known = sizes.read_sizes(self._cloud.skus(region), region)
             self._sizes[region] = (time.monotonic(), known)
         return known
+
+    def _start_again(self, request: NodeRequest, machine: str) -> None:
+        """The group gets the new node's mark before its machine is switched on: whatever happens in between, it is
+        known whose it is."""
+        found = [(group, marks) for group in self._cloud.groups() if (marks := self._marks(group))]
+        there = [(group, marks) for group, marks in found if marks.machine == machine and not group.deleting]
+        if not there:
+            raise NoCapacity(f"starting {request.key}: the machine of {machine} is no longer there")
+        (group, marks), *_ = there
+        self._starting.setdefault(request.key, None)
+        if marks.key != request.key:
+            self._cloud.mark(group.name, {naming.KEY: request.key, **self._lease_tag()})
+        self._starting[request.key] = self._cloud.switch_on(group.name)
 
     def _boot(self, request: NodeRequest, group_id: str) -> str:
         """The agent lies beside the orders, where the node's own token reaches it."""
@@ -119,10 +164,11 @@ class AzureProvider:
         access = Access.from_text(request.access)
         key = f"{request.orders.rsplit('/', 1)[0]}/agent.pyz"
         open_access(access).put(key, agent)
-        account = self._account
+        account, arm = self._account, f"{self._account.arm.rstrip('/')}{group_id}"
         release = {
-            "url": f"{account.arm.rstrip('/')}{group_id}?api-version={GROUPS_API}",
+            "url": f"{arm}?api-version={GROUPS_API}",
             "token_url": f"{TOKENS}&resource={quote(account.arm, safe='')}",
+            "instead_url": f"{arm}/providers/Microsoft.Compute/virtualMachines/{VM}/deallocate?api-version={COMPUTE}",
         }
         return custom_data(
             Boot(
@@ -130,11 +176,26 @@ class AzureProvider:
                 agent_sha256=digest,
                 store=request.store,
                 orders=request.orders,
-                lease_s=self.features.lease_s,
+                lease_s=account.lease_s,
                 release=release,
-                arguments={"--events": EVENTS},
+                arguments={"--events": EVENTS, "--ready": f"{READY_S:g}"},
                 variables=request.variables,
             )
+        )
+
+    def _seen(self, group: Group, marks: naming.Marks, vm: Vm | None) -> NodeSight:
+        foreign = marks.server != self._server
+        sight = self._sight(marks.key, group, vm)
+        past = marks.lease_until is None or marks.lease_until + SPARE < self._cloud.now()
+        return replace(
+            sight,
+            reason=sight.reason or (f"it is {marks.owner}'s" if foreign and marks.owner else ""),
+            resources=self._resources(group, _FOREIGN_KEPT_S if foreign else _INVENTORY_KEPT_S),
+            usd_per_hour=self._costs(vm),
+            machine="" if marks.machine == marks.key else marks.machine,
+            server=(marks.server or "unknown") if foreign else "",
+            lease_until=marks.lease_until,
+            expired=past,
         )
 
     def _sight(self, key: str, group: Group, vm: Vm | None) -> NodeSight:
@@ -142,23 +203,39 @@ class AzureProvider:
             return NodeSight(key, NodeState.GONE, "it is being deleted", still=True)
         if vm is None or not vm.power:  # a machine that could not be allocated is there, and has no power state
             return self._without_machine(key, group, there=vm is not None)
+        if vm.power == "running":
+            self._starting.pop(key, None)
+            return NodeSight(key, NodeState.UP)
+        if key in self._starting:
+            return self._started_again(key, self._starting[key])
         if vm.power in _GOING:
-            return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=vm.power == "deallocated")
-        return NodeSight(key, NodeState.UP if vm.power == "running" else NodeState.STARTING)
+            off = vm.power == "deallocated"
+            return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=off, resumable=off)
+        return NodeSight(key, NodeState.STARTING)
 
-    def _with_costs(self, sight: NodeSight, group: Group, vm: Vm | None) -> NodeSight:
-        read_at, resources = self._inventory.get(group.name, (-_INVENTORY_KEPT_S, ()))
-        if time.monotonic() - read_at >= _INVENTORY_KEPT_S:
+    def _started_again(self, key: str, starting: Starting | None) -> NodeSight:
+        """Azure shows a machine that it has no room for as it was before it was asked."""
+        failure = starting.failure() if starting else None
+        if failure is None:
+            return NodeSight(key, NodeState.STARTING)
+        return NodeSight(key, NodeState.GONE, failure.message, failure.code, still=True, resumable=True)
+
+    def _resources(self, group: Group, kept_s: float) -> tuple[str, ...]:
+        read_at, resources = self._inventory.get(group.name, (-kept_s, ()))
+        if time.monotonic() - read_at >= kept_s:
             resources = self._cloud.resources(group.name)
             self._inventory[group.name] = (time.monotonic(), resources)
+        return resources
+
+    def _costs(self, vm: Vm | None) -> Decimal:
         runs = vm is not None and vm.power not in ("deallocated", "deallocating")
         price = self._prices.per_hour(vm.region, vm.size, spot=vm.spot) if vm and runs else None
-        return replace(sight, resources=resources, usd_per_hour=price or Decimal(0))
+        return price or Decimal(0)
 
     def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
         made = self._cloud.deployed(group.name)
         if made is None:
-            return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True)
+            return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True, unfinished=True)
         if made.failure:
             return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code, still=True)
         if made.running or there:

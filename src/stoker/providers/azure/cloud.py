@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ from stoker.errors import NotSetUp, ProviderFailed
 from stoker.providers.azure import naming
 from stoker.providers.azure.account import PUBLIC_LOGIN, Account
 from stoker.providers.azure.refusals import translated
+from stoker.providers.azure.template import VM
 
 # The SDKs tell of every request and its headers.
 logging.getLogger("azure").setLevel(logging.WARNING)
 
 DEPLOYMENT = "stoker"  # each group has one
+_POLL_S = 5.0  # where Azure does not say when to ask again
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +50,35 @@ class Deployed:
     failure: ProviderFailed | None = None
 
 
+class Starting:
+    """A machine that is being switched on again."""
+
+    def __init__(self, group: str, poller: Any) -> None:
+        self._group = group
+        self._poller = poller
+
+    def failure(self) -> ProviderFailed | None:
+        """Why it could not be had; None as long as that is not known, and where it could."""
+        if not self._poller.done():
+            return None
+        try:
+            with _speaking(f"starting the machine of {self._group} again"):
+                self._poller.result()
+        except ProviderFailed as error:
+            return error
+        return None
+
+
 class Cloud:
     """Clients are made at the first use: importing the SDKs takes a second, and most servers never need them."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
+        self._ahead = timedelta()  # of Azure's clock before this computer's
+
+    def now(self) -> datetime:
+        """As Azure has it, as far as it has been asked: the clock of this computer may be wrong."""
+        return datetime.now(UTC) + self._ahead
 
     def groups(self) -> list[Group]:
         """Those of this workspace."""
@@ -63,24 +91,36 @@ class Cloud:
                     tags=one.tags or {},
                     deleting=_text(one.properties.provisioning_state).lower() == "deleting",
                 )
-                for one in self._resources.resource_groups.list(filter=mine)
+                for one in self._resources.resource_groups.list(filter=mine, raw_response_hook=self._read_clock)
             ]
 
     def vms(self) -> list[Vm]:
         """Every machine of ours in the subscription, with its power state."""
         with _speaking("looking at Azure's machines"):
             found = list(self._compute.virtual_machines.list_all(status_only="false", expand="instanceView"))
-        return [_vm(one) for one in found if naming.key_of(one.tags, self._account.workspace)]
+        return [_vm(one) for one in found if naming.marks(one.tags, self._account.workspace)]
 
     def make_group(self, name: str, region: str, tags: Mapping[str, str]) -> None:
         with _speaking(f"making the group {name}"):
             self._resources.resource_groups.create_or_update(name, {"location": region, "tags": dict(tags)})
 
+    def mark(self, group: str, tags: Mapping[str, str]) -> None:
+        """Changes these tags of a group and leaves the others. Missing is fine: it has nothing to be found by."""
+        body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
+        scope = naming.group_id(self._account.subscription, group).lstrip("/")
+        with _speaking(f"marking the group {group}"), suppress(_missing_error()):
+            self._resources.tags.begin_update_at_scope(scope, body, polling=False)
+
+    def switch_on(self, group: str) -> Starting:
+        """Returns when Azure has taken it on. A machine that is on already stays so."""
+        with _speaking(f"starting the machine of {group} again"):
+            return Starting(group, self._compute.virtual_machines.begin_start(group, VM, polling_interval=_POLL_S))
+
     def deploy(self, group: str, properties: Mapping[str, Any], custom_data: str) -> None:
         """Returns when Azure has taken it on."""
         given = {"customData": {"value": custom_data}}
         body = {"properties": {**properties, "parameters": given}}
-        with _speaking(f"starting a machine in {group}"):
+        with _speaking(f"starting a machine in {group}"), _once():
             self._deployments.deployments.begin_create_or_update(group, DEPLOYMENT, body, polling=False)
 
     def deployed(self, group: str) -> Deployed | None:
@@ -113,6 +153,11 @@ class Cloud:
         with _speaking(f"listing the sizes of {region}"):
             found = self._compute.resource_skus.list(filter=f"location eq '{region}'")
             return [one.as_dict() for one in found]
+
+    def _read_clock(self, response: Any) -> None:
+        if date := response.http_response.headers.get("Date"):
+            with suppress(ValueError, TypeError):
+                self._ahead = parsedate_to_datetime(date) - datetime.now(UTC)
 
     @cached_property
     def _resources(self) -> Any:
@@ -169,6 +214,18 @@ def _speaking(doing: str) -> Iterator[None]:
         yield
     except AzureError as error:
         raise translated(error, doing) from error
+
+
+@contextmanager
+def _once() -> Iterator[None]:
+    """A deployment whose answer was lost is asked for again by the SDK, and Azure says that it is under way."""
+    from azure.core.exceptions import HttpResponseError
+
+    try:
+        yield
+    except HttpResponseError as error:
+        if getattr(error.error, "code", "") != "DeploymentActive":
+            raise
 
 
 def _missing_error() -> type[Exception]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account import GPU_IMAGE, PLAIN_IMAGE, Account
 
 VM = "node"  # names within the node's own group
-COMPUTE, NETWORK = "2024-07-01", "2024-05-01"
+COMPUTE, NETWORK, IDENTITY, ROLES = "2024-07-01", "2024-05-01", "2023-01-31", "2022-04-01"
 _ADMIN = "stoker"
 _SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 
@@ -26,6 +26,7 @@ class Machine:
     spot: bool = False
     max_price: Decimal | None = None
     zone: str = ""
+    gpus: int = 0
 
 
 def deployment(account: Account, group_id: str, machine: Machine, tags: Mapping[str, str], public_key: str) -> Json:
@@ -35,8 +36,14 @@ def deployment(account: Account, group_id: str, machine: Machine, tags: Mapping[
         resources += [_network(), _firewall(account)]
     if account.open_ssh:
         resources.append(_address(machine))
+    if not account.identity:
+        resources.append(_identity())
+    if machine.gpus and not has_drivers(_image(account, machine)):
+        resources.append(_drivers(group_id))
     for resource in resources:
         resource |= {"location": machine.region, "tags": dict(tags)}
+    if not account.identity:
+        resources.append(_role(account, group_id))
     template = {
         "$schema": _SCHEMA,
         "contentVersion": "1.0.0.0",
@@ -51,7 +58,7 @@ def _vm(account: Account, group: str, machine: Machine, public_key: str) -> Json
     properties: Json = {
         "hardwareProfile": {"vmSize": machine.size},
         "storageProfile": {
-            "imageReference": image_reference(account.image),
+            "imageReference": image_reference(_image(account, machine)),
             "osDisk": {
                 "createOption": "FromImage",
                 "deleteOption": "Delete",
@@ -86,8 +93,10 @@ def _vm(account: Account, group: str, machine: Machine, public_key: str) -> Json
         "dependsOn": [nic],
         "properties": properties,
     }
-    if account.identity:
-        resource["identity"] = {"type": "UserAssigned", "userAssignedIdentities": {account.identity: {}}}
+    identity = account.identity or _identity_id(group)
+    resource["identity"] = {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
+    if not account.identity:
+        resource["dependsOn"].append(identity)
     if machine.zone:
         resource["zones"] = [machine.zone]
     return resource
@@ -140,6 +149,59 @@ def _address(machine: Machine) -> Json:
 
 def _network_resource(kind: str, properties: Json) -> Json:
     return {"type": f"Microsoft.Network/{kind}", "apiVersion": NETWORK, "name": VM, "properties": properties}
+
+
+def _identity_id(group: str) -> str:
+    return f"{group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{VM}"
+
+
+def _identity() -> Json:
+    """Who the machine is when it removes itself."""
+    kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
+    return {"type": kind, "apiVersion": IDENTITY, "name": VM, "properties": {}}
+
+
+def _role(account: Account, group: str) -> Json:
+    """What it may do, in its own group alone. It goes with the group, which a role of its own would not."""
+    kind, identity = "Microsoft.Authorization/roleAssignments", _identity_id(group)
+    role = f"subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '{account.role}')"
+    properties = {
+        "roleDefinitionId": f"[{role}]",
+        "principalId": f"[reference('{identity}', '{IDENTITY}').principalId]",
+        # Without this Azure looks for the principal where it may not have arrived yet, and fails.
+        "principalType": "ServicePrincipal",
+    }
+    name = f"[guid('{group}', '{account.role}')]"
+    return {"type": kind, "apiVersion": ROLES, "name": name, "dependsOn": [identity], "properties": properties}
+
+
+def _drivers(group: str) -> Json:
+    """For an image that comes without them. The agent waits until they answer."""
+    properties = {
+        "publisher": "Microsoft.HpcCompute",
+        "type": "NvidiaGpuDriverLinux",
+        "typeHandlerVersion": "1.10",
+        "autoUpgradeMinorVersion": True,
+        "settings": {},
+    }
+    vm = f"{group}/providers/Microsoft.Compute/virtualMachines/{VM}"
+    kind = "Microsoft.Compute/virtualMachines/extensions"
+    return {
+        "type": kind,
+        "apiVersion": COMPUTE,
+        "name": f"{VM}/drivers",
+        "dependsOn": [vm],
+        "properties": properties,
+    }
+
+
+def _image(account: Account, machine: Machine) -> str:
+    return account.image or (GPU_IMAGE if machine.gpus else PLAIN_IMAGE)
+
+
+def has_drivers(image: str) -> bool:
+    """Images for high-performance computing do, and one's own is supposed to."""
+    return image.startswith("/") or "hpc" in image.lower()
 
 
 def image_reference(text: str) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 
 from fastapi import APIRouter, Request, Response
@@ -18,7 +19,7 @@ router = APIRouter(tags=["nodes"])
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """One node that is there. `run` is the id of the one it was for."""
+    """One node that is there. `run` is the id of the one it was for; `server` that of another server, whose it is."""
 
     provider: str
     key: str
@@ -28,6 +29,9 @@ class Left:
     claimed: bool
     resources: tuple[str, ...]
     usd_per_hour: Decimal
+    server: str = ""
+    lease_until: datetime | None = None
+    expired: bool = False
 
 
 @router.get("/nodes")
@@ -37,11 +41,13 @@ async def nodes(request: Request) -> Response:
 
 
 @router.delete("/nodes/{key}")
-async def release(request: Request, key: str) -> Response:
-    """Releases a node that no run claims. Twice is fine."""
+async def release(request: Request, key: str, others: bool = False) -> Response:
+    """Releases a node that no run claims; of another server only where that is asked for, and its lease is over. Twice is
+    fine."""
     service = service_of(request)
     for one in await _look(service):
-        if one.key == key and not one.claimed:
+        mine = not one.claimed and not one.server
+        if one.key == key and (mine or (others and one.server and one.expired)):
             await call(service.providers[one.provider].stop, key)
     return answer({"released": key})
 
@@ -50,11 +56,12 @@ async def _look(service: Service) -> list[Left]:
     needed = claimed(service.ledger.open)
     found: list[Left] = []
     for name, provider in service.providers.items():
-        found += [_left(name, sight, sight.key in needed) for sight in await call(provider.look)]
+        sights = await call(provider.look)
+        found += [_left(name, sight, not sight.server and sight.key in needed) for sight in sights]
     return found
 
 
 def _left(provider: str, sight: NodeSight, is_claimed: bool) -> Left:
     run = sight.key.rpartition("-")[0]
     facts = (str(sight.state), sight.reason, is_claimed, sight.resources, sight.usd_per_hour)
-    return Left(provider, sight.key, run, *facts)
+    return Left(provider, sight.key, run, *facts, sight.server, sight.lease_until, sight.expired)

@@ -1,0 +1,142 @@
+"""The same provider over the twin of this computer: its account is the twin's own, and a twin that was killed is
+started again."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from stoker.errors import NotSetUp, ProviderFailed
+from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.providers import Setup
+from stoker.providers.azure import AzureProvider
+from stoker.providers.azure.account import Account
+
+NAME = "azure-twin"  # of its entry point
+REGIONS = ("westeurope", "eastus")
+_START_S = 60.0
+
+
+class TwinProvider(AzureProvider):
+    """A twin that was told to end leaves no address, and stays down; one that was killed, or went down with its
+    computer, has left it behind."""
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self._folder = setup.home.twin
+        self._turn = threading.Lock()
+        self._told: dict[str, Any] = {}
+
+    @property
+    def features(self) -> Features:
+        return replace(super().features, look_every_s=1.0)  # the twin does not count requests
+
+    def offers(self, need: Need) -> list[Offer]:
+        self._reach()
+        return [replace(offer, provider=NAME) for offer in super().offers(need)]
+
+    def start(self, request: NodeRequest) -> None:
+        self._reach()
+        super().start(request)
+
+    def look(self) -> list[NodeSight]:
+        """Where the twin is down there is nothing: it switches its machines off, and those of one that was killed are
+        found again by the next."""
+        try:
+            self._reach(for_machines=True)
+        except ProviderFailed:
+            return []
+        return super().look()
+
+    def stop(self, key: str) -> None:
+        """What is switched off with its twin is released when it is seen again."""
+        try:
+            self._reach(for_machines=True)
+        except NotSetUp:
+            return
+        super().stop(key)
+
+    @cached_property
+    def _account(self) -> Account:
+        self._reach()
+        told, secret = self._told, self._folder / "client.secret"
+        _write_private(secret, told["client_secret"])
+        return Account(
+            subscription=told["subscription"],
+            regions=REGIONS,
+            tenant=told["tenant"],
+            client=told["client_id"],
+            secret_file=str(secret),
+            arm=told["url"],
+            login=told["url"],
+            prices=f"{told['url']}/api/retail/prices",
+            ca_file=told["authority"],
+        )
+
+    def _reach(self, *, for_machines: bool = False) -> None:
+        """Raises NotSetUp where the twin is down and is to stay so. `for_machines`: it is started again only if it has
+        any."""
+        with self._turn:
+            told = self._address()
+            if told is None:
+                raise NotSetUp("the twin is down", hint="stoker twin up")
+            if not _is_held(self._folder / "twin.alive"):
+                if for_machines and not self._has_machines():
+                    raise NotSetUp("the twin is down, and had no machines", hint="stoker twin up")
+                told = self._start_again()
+            if told != self._told:
+                self._told = told
+                self._sizes.clear()
+                for known in ("_account", "_cloud", "_prices"):
+                    self.__dict__.pop(known, None)
+
+    def _address(self) -> dict[str, Any] | None:
+        try:
+            told: dict[str, Any] = json.loads((self._folder / "twin.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        return {name: value for name, value in told.items() if name not in ("pid", "blob")}
+
+    def _has_machines(self) -> bool:
+        machines = self._folder / "machines"
+        return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
+
+    def _start_again(self) -> dict[str, Any]:
+        """By the command that a person would type."""
+        words = ["env", f"STOKER_HOME={self._home.root}", sys.executable, "-m", "stoker.cli", "twin", "up"]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_START_S)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise ProviderFailed(f"the twin cannot be started again: {error}", hint="stoker twin up") from error
+        told = self._address()
+        if done.returncode or told is None:
+            raise ProviderFailed(f"the twin cannot be started again: {done.stderr.strip()}", hint="stoker twin up")
+        return told
+
+
+def _is_held(path: Path) -> bool:
+    """The twin holds this lock as long as it lives."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _write_private(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)

@@ -1,0 +1,173 @@
+"""What the set-up asks of Azure: any resource by its id, role assignments, and what lies in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from typing import Any
+
+from stoker.errors import Conflict, NotFound, StokerError
+from stoker.providers.azure import naming
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.cloud import Cloud, _missing_error, _speaking
+from stoker.providers.azure.setupsite import Json, Wanted
+from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.opening import open_store
+
+ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
+_POLL_S = 1.0  # where Azure does not say when to ask again
+_TAKEN = ("StorageAccountAlreadyTaken", "StorageAccountInAnotherResourceGroup")
+
+
+class SetupCloud(Cloud):
+    """`secret` belongs to the client that the account names; without one it is whoever is logged in."""
+
+    def __init__(self, account: Account, secret: str = "") -> None:
+        super().__init__(account)
+        self._secret = secret
+
+    def subscription(self) -> Json:
+        """Raises NotSetUp where this login does not see it."""
+        found = self.get(f"/subscriptions/{self._account.subscription}", "2022-12-01")
+        if found is None:
+            raise NotFound(
+                f"this login does not see a subscription {self._account.subscription}", hint="az account list --output table"
+            )
+        return found
+
+    def get(self, id: str, api: str) -> Json | None:
+        """A resource as it is on the wire; None where there is none."""
+        with _speaking(f"looking for {_last(id)}"):
+            try:
+                found: Json = self._resources.resources.get_by_id(id.lstrip("/"), api_version=api).as_dict()
+            except _missing_error():
+                return None
+            return found
+
+    def put(self, wanted: Wanted) -> None:
+        """Returns when it is there."""
+        with _speaking(f"making the {wanted.kind} {wanted.title}"), _named(wanted):
+            self._resources.resources.begin_create_or_update_by_id(
+                wanted.id.lstrip("/"), wanted.body, api_version=wanted.api, polling_interval=_POLL_S
+            ).result()
+
+    def delete(self, id: str, api: str) -> None:
+        """Returns when it is gone. Missing is fine."""
+        with _speaking(f"deleting {_last(id)}"), suppress(_missing_error()):
+            self._resources.resources.begin_delete_by_id(
+                id.lstrip("/"), api_version=api, polling_interval=_POLL_S
+            ).result()
+
+    def unregistered(self, namespaces: Sequence[str]) -> list[str]:
+        """Which of Azure's services this subscription has never used: they refuse until they are registered."""
+        with _speaking("looking at the services of the subscription"):
+            return [
+                name
+                for name in namespaces
+                if str(self._resources.providers.get(name).registration_state).lower() not in ("registered", "registering")
+            ]
+
+    def register(self, namespace: str) -> None:
+        with _speaking(f"registering {namespace}"):
+            self._resources.providers.register(namespace)
+
+    def set_up_groups(self, tag: str, workspace: str) -> list[tuple[str, Mapping[str, str], str]]:
+        """Name, tags and region of the groups that the set-up has marked."""
+        with _speaking("looking for the workspace's group"):
+            found = self._resources.resource_groups.list(filter=f"tagName eq '{tag}' and tagValue eq '{workspace}'")
+            return [(one.name, one.tags or {}, one.location) for one in found]
+
+    def node_groups(self, workspace: str) -> list[str]:
+        """Groups of machines, of whichever server."""
+        mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{workspace}'"
+        with _speaking("looking for machines of the workspace"):
+            found = list(self._resources.resource_groups.list(filter=mine))
+        return [one.name for one in found if (one.tags or {}).get(naming.KEY)]
+
+    def inside(self, group: str) -> list[tuple[str, str, Mapping[str, str]]]:
+        """Kind, name and tags of everything in a group."""
+        with _speaking(f"listing the group {group}"):
+            try:
+                found = list(self._resources.resources.list_by_resource_group(group))
+            except _missing_error():
+                return []
+        return [(one.type, one.name, one.tags or {}) for one in found]
+
+    def assigned(self, wanted: Wanted) -> Json | None:
+        """A role assignment that does the same, whatever it is called: Azure refuses a second one."""
+        scope, given = wanted.id.split(f"/providers/{ASSIGNMENTS}/")[0], wanted.body["properties"]
+        with _speaking(f"looking for the role {wanted.title}"):
+            found = self._authorization.role_assignments.list_for_scope(
+                scope.lstrip("/"), filter=f"principalId eq '{given['principalId']}'"
+            )
+            for one in found:
+                if same_scope(one.scope, scope) and _last(one.role_definition_id) == _last(given["roleDefinitionId"]):
+                    told = {"principalId": one.principal_id, "roleDefinitionId": one.role_definition_id}
+                    condition = {"condition": one.condition, "conditionVersion": one.condition_version}
+                    return {"id": one.id, "properties": {**told, **condition}}
+        return None
+
+    def assignments_of(self, roles: Sequence[str]) -> list[str]:
+        """The ids of all assignments of these roles in the subscription."""
+        wanted = {role.lower() for role in roles}
+        with _speaking("looking for role assignments"):
+            found = list(self._authorization.role_assignments.list_for_subscription())
+        return [one.id for one in found if _last(one.role_definition_id).lower() in wanted]
+
+    def stored_bytes(self, url: str, values: Mapping[str, str]) -> int | None:
+        """What lies in the store; None where this login may not look."""
+        try:
+            if self._secret:
+                own = {"tenant": self._account.tenant, "client": self._account.client, "secret": self._secret}
+                values = {**values, **own}
+            store = open_store(url, Credential(CredentialKind.LOGIN, dict(values)))
+            return sum(one.size_bytes for one in store.list(""))
+        except StokerError:
+            return None
+
+    @cached_property
+    def _authorization(self) -> Any:
+        from azure.mgmt.authorization import AuthorizationManagementClient
+
+        return self._client(AuthorizationManagementClient)
+
+    @cached_property
+    def _credential(self) -> Any:
+        if not self._secret:
+            return super()._credential
+        from azure.identity import ClientSecretCredential
+
+        account = self._account
+        return ClientSecretCredential(
+            *(account.tenant, account.client, self._secret),
+            authority=account.login,
+            disable_instance_discovery=True,
+            **({"connection_verify": account.ca_file} if account.ca_file else {}),
+        )
+
+
+@contextmanager
+def _named(wanted: Wanted) -> Iterator[None]:
+    """A name that somebody else has is no failure of Azure's; and a role that is assigned already is fine."""
+    from azure.core.exceptions import HttpResponseError
+
+    try:
+        yield
+    except HttpResponseError as error:
+        code = getattr(error.error, "code", "")
+        if code in _TAKEN:
+            raise Conflict(
+                f"somebody else has a {wanted.kind} called {wanted.title}: these names are shared by the whole world",
+                hint="choose another one with --account",
+            ) from error
+        if code != "RoleAssignmentExists":
+            raise
+
+
+def same_scope(one: str, other: str) -> bool:
+    return one.strip("/").lower() == other.strip("/").lower()
+
+
+def _last(id: str) -> str:
+    return id.rsplit("/", 1)[-1]
