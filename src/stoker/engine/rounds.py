@@ -12,6 +12,7 @@ from stoker.engine.lifecycle import advance, ask_ahead, begin
 from stoker.engine.market import Market, choose, why_none
 from stoker.engine.moving import wanted
 from stoker.engine.placement import place
+from stoker.engine.receipt import with_effort
 from stoker.engine.sighting import Sighting
 from stoker.model.node import Offer
 from stoker.model.orders import Wish
@@ -34,7 +35,7 @@ def decide(
     that are untouched: a thousand waiting runs cost next to nothing. `slots` is by provider. `market` holds the offers
     of providers that have several; the runs of others begin without one."""
     after = {run.id: run for run in runs}
-    decisions = {run_id: advance(after[run_id], sighting, now) for run_id, sighting in seen.items()}
+    decisions = {run_id: _advanced(after[run_id], sighting, now) for run_id, sighting in seen.items()}
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(sighting)}
     for run in place(after.values(), slots, now, held=held):
@@ -51,6 +52,11 @@ def decide(
             before, asked = decisions[run.id], ask_ahead(decisions[run.id].run, spare, now)
             decisions[run.id] = Decision(asked.run, (*before.actions, *asked.actions), (*before.events, *asked.events))
     return list(decisions.values())
+
+
+def _advanced(run: Run, sighting: Sighting, now: datetime) -> Decision:
+    decision = advance(run, sighting, now)
+    return replace(decision, run=with_effort(decision.run, sighting.report))
 
 
 def _in_the_way(sighting: Sighting) -> bool:

@@ -13,7 +13,7 @@ from stoker.model.money import Spell
 from stoker.model.node import Offer
 from stoker.model.orders import DataOrder, Notice, Wish
 from stoker.model.progress import Mark, Refusal
-from stoker.model.report import DataFigures, MetricSummary, Outcome
+from stoker.model.report import DataFigures, Effort, MetricSummary, Outcome
 from stoker.model.snapshot import Git
 
 
@@ -64,6 +64,7 @@ class Attempt:
     moving: str = ""  # why its notice is our own doing, in words; empty: it is not
     first: Mark | None = None  # of its progress, where the run has a deadline
     last: Mark | None = None
+    effort: Effort | None = None  # what its agent last said of its time, once it is over; None: nothing
     fused: Notice | None = None  # its money is nearly spent: it saves, and is stopped at the deadline
 
 

@@ -1,0 +1,143 @@
+"""Lives of runs, told by hand: what each attempt did with its node, in seconds, and what that cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from stoker.model.job import Job
+from stoker.model.money import Spell
+from stoker.model.node import Offer
+from stoker.model.orders import Notice
+from stoker.model.report import Effort, Kept, Outcome, Phase
+from stoker.model.run import Attempt, AttemptState, Run, RunState
+
+START = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
+PRICE = Decimal("3.60")  # an hour: a tenth of a cent for each second
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+@dataclass
+class Told:
+    """One attempt. The seconds are those of its phases; `kept_s` is how much of its work was safe when it ended."""
+
+    asked: float = 0.0
+    boot: float = 40.0
+    unpack: float = 2.0
+    stage: float = 0.0
+    prepare: float = 3.0
+    work: float = 100.0
+    saving: float = 1.0
+    idle: float = 4.0
+    state: AttemptState = AttemptState.ENDED
+    outcome: Outcome | None = Outcome.SUCCEEDED
+    kept_s: float | None = None
+    step: float | None = None
+    kept_step: float | None = None
+    notice_s: float | None = None
+    restored: float = 0.0
+    blocked: float = 0.0
+    waited: float = 0.0
+    unheard: float = 0.0  # from its last word to being missed
+    price: Decimal = PRICE
+    place: str = "eastus"
+    on_demand: Decimal | None = Decimal("18.00")
+    spot: bool = True
+    skew: float = 0.0  # of its node's clock
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> float:
+        return self.unpack + self.stage + self.prepare + self.work + self.saving
+
+    @property
+    def until(self) -> float:
+        return self.asked + self.boot + self.counted + self.unheard + self.idle
+
+
+def story(*told: Told, state: RunState = RunState.SUCCEEDED, **facts: Any) -> Run:
+    """Each attempt goes on from the newest checkpoint of those before it, unless its facts say otherwise."""
+    run_id, attempts, spells = "0123456789ab", [], []
+    newest: Kept | None = None
+    for number, one in enumerate(told, 1):
+        attempt = _attempt(number, f"{run_id}-{number}", one, newest)
+        attempts.append(attempt)
+        if one.price:
+            spells.append(Spell(attempt.key, at(one.asked), at(one.until), one.price, at(one.until)))
+        newest = attempt.effort.kept or newest if attempt.effort else newest
+    job = Job(name="ants", run="python train.py", on="cloud", spot=any(one.spot for one in told))
+    ended = at(told[-1].until) if told and state.ended else None
+    return Run(
+        **{
+            "id": run_id,
+            "name": "ants-1",
+            "number": 1,
+            "job": job,
+            "snapshot": "s",
+            "python": "python3",
+            "submitted_at": START,
+            "state": state,
+            "attempts": tuple(attempts),
+            "spells": tuple(spells),
+            "started_at": next((one.started_at for one in attempts if one.started_at), None),
+            "ended_at": ended,
+        }
+        | facts
+    )
+
+
+def evicted(**told: Any) -> Told:
+    given = {"state": AttemptState.EVICTED, "outcome": Outcome.EVICTED, "notice_s": 30.0, "kept_s": 80.0}
+    return Told(**(given | told))
+
+
+def vanished(**told: Any) -> Told:
+    given = {"state": AttemptState.LOST, "outcome": None, "saving": 0.0, "unheard": 12.0, "kept_s": 70.0}
+    return Told(**(given | told))
+
+
+def _attempt(number: int, key: str, one: Told, newest: Kept | None) -> Attempt:
+    began = one.asked + one.boot + one.unpack + one.stage + one.prepare
+    script_end, last_word = began + one.work, one.asked + one.boot + one.counted
+    kept = Kept(number, 1, at(began + one.kept_s + one.skew), one.kept_step) if one.kept_s is not None else None
+    phases = {
+        Phase.UNPACKING: one.unpack,
+        Phase.STAGING: one.stage,
+        Phase.PREPARING: one.prepare,
+        Phase.RUNNING: one.work,
+        Phase.SAVING: one.saving,
+    }
+    effort = Effort(
+        at=at(last_word + one.skew),
+        phases={str(phase): seconds for phase, seconds in phases.items() if seconds},
+        restored_s=one.restored,
+        blocked_s=one.blocked,
+        waited_s=one.waited,
+        unsaved_s=one.work - (one.kept_s or 0.0),
+        step=one.step,
+        began_from=newest,
+        kept=kept,
+    )
+    notice = Notice(at(script_end - one.notice_s), at(script_end), drill=False) if one.notice_s is not None else None
+    offer = Offer("cloud", "D2", one.place, one.price, spot=one.spot, on_demand_usd_per_hour=one.on_demand)
+    ended = script_end if one.outcome else last_word + one.unheard
+    return Attempt(
+        **{
+            "number": number,
+            "key": key,
+            "state": one.state,
+            "asked_at": at(one.asked),
+            "started_at": at(began),
+            "ended_at": at(ended) if one.state.over else None,
+            "outcome": one.outcome,
+            "offer": offer,
+            "notice": notice,
+            "effort": effort,
+        }
+        | one.facts
+    )
