@@ -26,7 +26,8 @@ class Account:
     image: str = ""  # publisher:offer:sku:version, or a resource id; empty: one with drivers where there are GPUs
     disk_gb: int = 128
     identity: str = ""  # resource id of the identity nodes get: it may delete their groups; empty: each has its own
-    role: str = CONTRIBUTOR  # of an identity of its own, in the group of its node and nowhere else
+    principal: str = ""  # of that identity, which then gets its role with each node; empty: it has a role already
+    role: str = CONTRIBUTOR  # of a node's identity, in the group of its node and nowhere else
     lease_s: float = 600.0  # a machine that hears nothing of its server for so long removes itself
     subnet: str = ""  # resource id; empty: each node has its own network
     ssh_key: str = ""  # a public key; empty: nobody logs in by ssh

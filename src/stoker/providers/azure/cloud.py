@@ -62,7 +62,7 @@ class Starting:
         if not self._poller.done():
             return None
         try:
-            with _speaking(f"starting the machine of {self._group} again"):
+            with speaking(f"starting the machine of {self._group} again"):
                 self._poller.result()
         except ProviderFailed as error:
             return error
@@ -83,7 +83,7 @@ class Cloud:
     def groups(self) -> list[Group]:
         """Those of this workspace."""
         mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{self._account.workspace}'"
-        with _speaking("looking at Azure"):
+        with speaking("looking at Azure"):
             return [
                 Group(
                     name=one.name,
@@ -96,39 +96,39 @@ class Cloud:
 
     def vms(self) -> list[Vm]:
         """Every machine of ours in the subscription, with its power state."""
-        with _speaking("looking at Azure's machines"):
+        with speaking("looking at Azure's machines"):
             found = list(self._compute.virtual_machines.list_all(status_only="false", expand="instanceView"))
         return [_vm(one) for one in found if naming.marks(one.tags, self._account.workspace)]
 
     def make_group(self, name: str, region: str, tags: Mapping[str, str]) -> None:
-        with _speaking(f"making the group {name}"):
+        with speaking(f"making the group {name}"):
             self._resources.resource_groups.create_or_update(name, {"location": region, "tags": dict(tags)})
 
     def mark(self, group: str, tags: Mapping[str, str]) -> None:
         """Changes these tags of a group and leaves the others. Missing is fine: it has nothing to be found by."""
         body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
         scope = naming.group_id(self._account.subscription, group).lstrip("/")
-        with _speaking(f"marking the group {group}"), suppress(_missing_error()):
+        with speaking(f"marking the group {group}"), suppress(missing_error()):
             self._resources.tags.begin_update_at_scope(scope, body, polling=False)
 
     def switch_on(self, group: str) -> Starting:
         """Returns when Azure has taken it on. A machine that is on already stays so."""
-        with _speaking(f"starting the machine of {group} again"):
+        with speaking(f"starting the machine of {group} again"):
             return Starting(group, self._compute.virtual_machines.begin_start(group, VM, polling_interval=_POLL_S))
 
     def deploy(self, group: str, properties: Mapping[str, Any], custom_data: str) -> None:
         """Returns when Azure has taken it on."""
         given = {"customData": {"value": custom_data}}
         body = {"properties": {**properties, "parameters": given}}
-        with _speaking(f"starting a machine in {group}"), _once():
+        with speaking(f"starting a machine in {group}"), _once():
             self._deployments.deployments.begin_create_or_update(group, DEPLOYMENT, body, polling=False)
 
     def deployed(self, group: str) -> Deployed | None:
         """None where nothing has been asked for there."""
-        with _speaking(f"looking at {group}"):
+        with speaking(f"looking at {group}"):
             try:
                 found = self._deployments.deployments.get(group, DEPLOYMENT)
-            except _missing_error():
+            except missing_error():
                 return None
         state = _text(found.properties.provisioning_state)
         if state == "Failed":
@@ -137,20 +137,20 @@ class Cloud:
 
     def delete_group(self, name: str) -> None:
         """Returns when Azure has taken it on. Missing is fine, and so is one that is being deleted."""
-        with _speaking(f"deleting the group {name}"), suppress(_missing_error()):
+        with speaking(f"deleting the group {name}"), suppress(missing_error()):
             self._resources.resource_groups.begin_delete(name, polling=False)
 
     def resources(self, group: str) -> tuple[str, ...]:
         """Everything in a group, as `kind/name`; a group that is gone has nothing in it."""
-        with _speaking(f"listing the group {group}"):
+        with speaking(f"listing the group {group}"):
             try:
                 found = list(self._resources.resources.list_by_resource_group(group))
-            except _missing_error():
+            except missing_error():
                 return ()
         return tuple(sorted(f"{one.type.split('/', 1)[1]}/{one.name}" for one in found))
 
     def skus(self, region: str) -> list[Mapping[str, Any]]:
-        with _speaking(f"listing the sizes of {region}"):
+        with speaking(f"listing the sizes of {region}"):
             found = self._compute.resource_skus.list(filter=f"location eq '{region}'")
             return [one.as_dict() for one in found]
 
@@ -188,11 +188,11 @@ class Cloud:
 
         account = self._account
         verify = {"connection_verify": account.ca_file} if account.ca_file else {}
-        if not account.secret_file:
-            return DefaultAzureCredential(authority=account.login, **verify)
-        secret = Path(account.secret_file).read_text(encoding="utf-8").strip()
         # An Azure of one's own is not among those that the public one vouches for.
         own = {"authority": account.login, "disable_instance_discovery": account.login != PUBLIC_LOGIN}
+        if not account.secret_file:
+            return DefaultAzureCredential(**own, **verify)
+        secret = Path(account.secret_file).read_text(encoding="utf-8").strip()
         return ClientSecretCredential(account.tenant, account.client, secret, **own, **verify)
 
 
@@ -205,7 +205,7 @@ class _Failure(Exception):
 
 
 @contextmanager
-def _speaking(doing: str) -> Iterator[None]:
+def speaking(doing: str) -> Iterator[None]:
     try:
         from azure.core.exceptions import AzureError
     except ImportError:
@@ -228,7 +228,7 @@ def _once() -> Iterator[None]:
             raise
 
 
-def _missing_error() -> type[Exception]:
+def missing_error() -> type[Exception]:
     from azure.core.exceptions import ResourceNotFoundError
 
     missing: type[Exception] = ResourceNotFoundError

@@ -16,6 +16,7 @@ _LOCKED = {"ScopeLocked"}
 _LIMIT = re.compile(r"Current Limit: (\d+), Current Usage: (\d+), Additional Required: (\d+)", re.IGNORECASE)
 _FAMILY = re.compile(r"(?:approved )?(\w[\w ]*?(?:Family|family|Spot|LowPriority|Regional))\s*(?:vCPUs|Cores)", re.I)
 _ACTION = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
+_WHO = re.compile(r"object id '([^']+)'")
 
 
 def translated(error: Exception, doing: str) -> ProviderFailed:
@@ -56,9 +57,12 @@ def _rights(doing: str, message: str) -> ProviderFailed:
     if not found:
         return NotAllowed(f"{doing}: {message}", hint="ask an administrator")
     action, scope = found.groups()
+    named = _WHO.search(message)
+    who = named[1] if named else "YOU"
+    role = "'User Access Administrator'" if action.startswith("Microsoft.Authorization/") else "Contributor"
     return NotAllowed(
         f"{doing}: this login may not do {action}",
-        hint=f"an administrator runs: az role assignment create --role Contributor --assignee YOU --scope {scope}",
+        hint=f"an administrator runs: az role assignment create --role {role} --assignee {who} --scope {scope}",
     )
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
-from decimal import Decimal
-from functools import cached_property
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
 
-from stoker.errors import Conflict, NotFound
+from stoker.errors import NotAllowed
 from stoker.model.groundwork import Asked, Option, Piece, PieceState
-from stoker.model.handover import Handover, TeamStore
-from stoker.providers.azure import setupasked, setuprates, setupsite
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.setupcloud import SetupCloud
-from stoker.providers.azure.setupsite import GROUPS_API, NAMESPACES, ROLES_API, Json, Site, Wanted, agrees
-
-_REGION = "eastus"  # where nobody says
-_TRIES = 3  # looks at what is left after a removal, since Azure's lists lag behind
+from stoker.model.handover import Handover
+from stoker.providers.azure import setupasked
+from stoker.providers.azure.setupcloud import open_cloud
+from stoker.providers.azure.setupremoval import Removal
+from stoker.providers.azure.setupworkspace import Workspace
 
 
 class AzureSetup:
@@ -27,37 +21,36 @@ class AzureSetup:
     options: ClassVar[tuple[Option, ...]] = setupasked.OPTIONS
 
     def plan(self, asked: Asked) -> list[Piece]:
-        return [piece for piece, _ in _Workspace(asked).looked_at()]
+        with _as_owner(asked):
+            return [piece for piece, _ in Workspace(asked, open_cloud(asked)).steps()]
 
     def lay(self, asked: Asked, tell: Callable[[Piece], None]) -> Handover:
-        workspace = _Workspace(asked)
-        for piece, make in workspace.looked_at():
-            if piece.state is not PieceState.THERE:
-                make()
-                tell(piece)
-        return workspace.handover()
+        with _as_owner(asked):
+            workspace = Workspace(asked, open_cloud(asked))
+            for piece, make in workspace.steps():
+                if piece.state is not PieceState.THERE:
+                    make()
+                    tell(piece)
+            return workspace.handover()
 
     def survey(self, asked: Asked) -> list[Piece]:
-        return _Workspace(asked).survey()
+        with _as_owner(asked):
+            return Removal(asked, open_cloud(asked)).survey()
 
     def remove(self, asked: Asked, tell: Callable[[Piece], None]) -> list[Piece]:
-        return _Workspace(asked).remove(tell)
+        with _as_owner(asked):
+            return Removal(asked, open_cloud(asked)).carry_out(tell)
 
 
-class _Workspace:
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._account, secret = _account(asked)
-        self._cloud = SetupCloud(self._account, secret)
-
-    def looked_at(self) -> Iterator[tuple[Piece, Callable[[], None]]]:
-        """Each piece, as it is now, and what makes it. Later ones are looked at after earlier ones were made."""
-        site = self.site
-        missing = self._cloud.unregistered(NAMESPACES)
-        yield _services(missing), lambda: [self._cloud.register(name) for name in missing] and None
-        for one in setupsite.wanted(site, datetime.now(UTC).date()):
-            yield self._piece(one, self._cloud.get(one.id, one.api))
-        principal = self._principal()
-        for person in site.practitioners:
-            for one in setupsite.assignments(site, person, principal):
-                yield self._piece(one, self._cloud.assigned(one) if principal else None)
+@contextmanager
+def _as_owner(asked: Asked) -> Iterator[None]:
+    """Who makes roles has to be an owner: any smaller role would be refused at the next step."""
+    try:
+        yield
+    except NotAllowed as error:
+        who = setupasked.assignee(error.hint)
+        scope = f"/subscriptions/{setupasked.subscription(asked)}"
+        raise NotAllowed(
+            f"{error.message}: a set-up needs the role Owner of the subscription",
+            hint=f"an owner runs: az role assignment create --role Owner --assignee {who} --scope {scope}",
+        ) from error

@@ -26,6 +26,13 @@ _MAIL = re.compile(r"[^@\s,;]+@[^@\s,;.]+(\.[^@\s,;.]+)+")
 _REGION = re.compile(r"[a-z]+[a-z0-9]*")
 _GROUP = re.compile(r"[\w().-]{0,89}[\w()-]")
 _ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
+_ASSIGNEE = re.compile(r"--assignee (\S+)")
+
+
+def assignee(hint: str) -> str:
+    """Whom Azure has refused, as far as it said."""
+    found = _ASSIGNEE.search(hint)
+    return found[1] if found else "YOU"
 
 
 def workspace(asked: Asked) -> str:
@@ -39,7 +46,7 @@ def subscription(asked: Asked) -> str:
     told = str(asked.twin["subscription"]) if asked.twin else ""
     given = asked.text("subscription") or told or asked.environ.get("AZURE_SUBSCRIPTION_ID", "").strip()
     if not given:
-        raise BadInput("which subscription?", hint="--subscription \"$(az account show --query id --output tsv)\"")
+        raise BadInput("which subscription?", hint='--subscription "$(az account show --query id --output tsv)"')
     return _guid(given, "--subscription")
 
 

@@ -8,10 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from stoker.errors import Conflict, NotFound, StokerError
-from stoker.providers.azure import naming
+from stoker.model.groundwork import Asked
+from stoker.providers.azure import naming, setupasked
 from stoker.providers.azure.account import Account
-from stoker.providers.azure.cloud import Cloud, _missing_error, _speaking
-from stoker.providers.azure.setupsite import Json, Wanted
+from stoker.providers.azure.cloud import Cloud, missing_error, speaking
+from stoker.providers.azure.setuproles import Json
+from stoker.providers.azure.setupsite import Wanted
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.opening import open_store
 
@@ -20,11 +22,30 @@ _POLL_S = 1.0  # where Azure does not say when to ask again
 _TAKEN = ("StorageAccountAlreadyTaken", "StorageAccountInAnotherResourceGroup")
 
 
+def open_cloud(asked: Asked) -> SetupCloud:
+    """The public Azure, as whoever is logged in; or the twin, as its owner."""
+    subscription, twin = setupasked.subscription(asked), asked.twin
+    if twin is None:
+        return SetupCloud(Account(subscription))
+    url = str(twin["url"])
+    account = Account(
+        subscription,
+        tenant=str(twin["tenant"]),
+        client=str(twin["client_id"]),
+        arm=url,
+        login=url,
+        prices=f"{url}/api/retail/prices",
+        ca_file=str(twin["authority"]),
+    )
+    return SetupCloud(account, str(twin["client_secret"]))
+
+
 class SetupCloud(Cloud):
     """`secret` belongs to the client that the account names; without one it is whoever is logged in."""
 
     def __init__(self, account: Account, secret: str = "") -> None:
         super().__init__(account)
+        self.account = account
         self._secret = secret
 
     def subscription(self) -> Json:
@@ -32,72 +53,74 @@ class SetupCloud(Cloud):
         found = self.get(f"/subscriptions/{self._account.subscription}", "2022-12-01")
         if found is None:
             raise NotFound(
-                f"this login does not see a subscription {self._account.subscription}", hint="az account list --output table"
+                f"this login does not see a subscription {self._account.subscription}",
+                hint="az account list --output table",
             )
         return found
 
     def get(self, id: str, api: str) -> Json | None:
         """A resource as it is on the wire; None where there is none."""
-        with _speaking(f"looking for {_last(id)}"):
+        with speaking(f"looking for {_last(id)}"):
             try:
                 found: Json = self._resources.resources.get_by_id(id.lstrip("/"), api_version=api).as_dict()
-            except _missing_error():
+            except missing_error():
                 return None
             return found
 
     def put(self, wanted: Wanted) -> None:
         """Returns when it is there."""
-        with _speaking(f"making the {wanted.kind} {wanted.title}"), _named(wanted):
+        with speaking(f"making the {wanted.kind} {wanted.title}"), _named(wanted):
             self._resources.resources.begin_create_or_update_by_id(
                 wanted.id.lstrip("/"), wanted.body, api_version=wanted.api, polling_interval=_POLL_S
             ).result()
 
     def delete(self, id: str, api: str) -> None:
         """Returns when it is gone. Missing is fine."""
-        with _speaking(f"deleting {_last(id)}"), suppress(_missing_error()):
+        with speaking(f"deleting {_last(id)}"), suppress(missing_error()):
             self._resources.resources.begin_delete_by_id(
                 id.lstrip("/"), api_version=api, polling_interval=_POLL_S
             ).result()
 
     def unregistered(self, namespaces: Sequence[str]) -> list[str]:
         """Which of Azure's services this subscription has never used: they refuse until they are registered."""
-        with _speaking("looking at the services of the subscription"):
+        with speaking("looking at the services of the subscription"):
             return [
                 name
                 for name in namespaces
-                if str(self._resources.providers.get(name).registration_state).lower() not in ("registered", "registering")
+                if str(self._resources.providers.get(name).registration_state).lower()
+                not in ("registered", "registering")
             ]
 
     def register(self, namespace: str) -> None:
-        with _speaking(f"registering {namespace}"):
+        with speaking(f"registering {namespace}"):
             self._resources.providers.register(namespace)
 
     def set_up_groups(self, tag: str, workspace: str) -> list[tuple[str, Mapping[str, str], str]]:
         """Name, tags and region of the groups that the set-up has marked."""
-        with _speaking("looking for the workspace's group"):
+        with speaking("looking for the workspace's group"):
             found = self._resources.resource_groups.list(filter=f"tagName eq '{tag}' and tagValue eq '{workspace}'")
             return [(one.name, one.tags or {}, one.location) for one in found]
 
     def node_groups(self, workspace: str) -> list[str]:
         """Groups of machines, of whichever server."""
         mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{workspace}'"
-        with _speaking("looking for machines of the workspace"):
+        with speaking("looking for machines of the workspace"):
             found = list(self._resources.resource_groups.list(filter=mine))
         return [one.name for one in found if (one.tags or {}).get(naming.KEY)]
 
     def inside(self, group: str) -> list[tuple[str, str, Mapping[str, str]]]:
         """Kind, name and tags of everything in a group."""
-        with _speaking(f"listing the group {group}"):
+        with speaking(f"listing the group {group}"):
             try:
                 found = list(self._resources.resources.list_by_resource_group(group))
-            except _missing_error():
+            except missing_error():
                 return []
         return [(one.type, one.name, one.tags or {}) for one in found]
 
     def assigned(self, wanted: Wanted) -> Json | None:
         """A role assignment that does the same, whatever it is called: Azure refuses a second one."""
         scope, given = wanted.id.split(f"/providers/{ASSIGNMENTS}/")[0], wanted.body["properties"]
-        with _speaking(f"looking for the role {wanted.title}"):
+        with speaking(f"looking for the role {wanted.title}"):
             found = self._authorization.role_assignments.list_for_scope(
                 scope.lstrip("/"), filter=f"principalId eq '{given['principalId']}'"
             )
@@ -108,12 +131,16 @@ class SetupCloud(Cloud):
                     return {"id": one.id, "properties": {**told, **condition}}
         return None
 
-    def assignments_of(self, roles: Sequence[str]) -> list[str]:
-        """The ids of all assignments of these roles in the subscription."""
-        wanted = {role.lower() for role in roles}
-        with _speaking("looking for role assignments"):
+    def assignments_of(self, roles: Sequence[str]) -> list[tuple[str, str]]:
+        """Id and title of all assignments of these roles in the subscription, and of those that are bound to them by
+        their condition."""
+        with speaking("looking for role assignments"):
             found = list(self._authorization.role_assignments.list_for_subscription())
-        return [one.id for one in found if _last(one.role_definition_id).lower() in wanted]
+        return [
+            (one.id, f"{_last(one.role_definition_id)} for {one.principal_id}")
+            for one in found
+            if any(role in f"{one.role_definition_id} {one.condition or ''}".lower() for role in roles)
+        ]
 
     def stored_bytes(self, url: str, values: Mapping[str, str]) -> int | None:
         """What lies in the store; None where this login may not look."""

@@ -74,7 +74,7 @@ def definition(subscription: str, title: str, meaning: str, actions: tuple[str, 
 
 
 def only_for_nodes(node_role: str, node_principal: str) -> str:
-    """The condition under which a practitioner may give roles away: only the node's role, only to the node's identity."""
+    """The condition under which practitioners may give a role away: the node's alone, to the node's identity alone."""
     kind = "Microsoft.Authorization/roleAssignments"
     tests = (
         f"@Request[{kind}:RoleDefinitionId] ForAnyOfAnyValues:GuidEquals {{{node_role}}}"

@@ -136,7 +136,9 @@ def assignments(site: Site, principal: str, node_principal: str) -> list[Wanted]
     condition = setuproles.only_for_nodes(site.node_role, node_principal)
     return [
         _assignment(site, site.scope, site.practitioner_role, principal, "makes and removes machines"),
-        _assignment(site, site.scope, setuproles.ACCESS_ADMINISTRATOR, principal, "lets nodes remove themselves", condition),
+        _assignment(
+            site, site.scope, setuproles.ACCESS_ADMINISTRATOR, principal, "lets nodes remove themselves", condition
+        ),
         _assignment(site, site.account_id, setuproles.BLOB_CONTRIBUTOR, principal, "reads and writes runs and data"),
         _assignment(site, site.identity_id, setuproles.IDENTITY_OPERATOR, principal, "gives nodes their identity"),
     ]
@@ -228,7 +230,10 @@ def _budget(site: Site, today: date) -> Wanted:
         "category": "Cost",
         "amount": float(site.budget or 0),
         "timeGrain": "Monthly",
-        "timePeriod": {"startDate": f"{today:%Y-%m}-01T00:00:00Z", "endDate": f"{today.year + 10}-{today:%m}-01T00:00:00Z"},
+        "timePeriod": {
+            "startDate": f"{today:%Y-%m}-01T00:00:00Z",
+            "endDate": f"{today.year + 10}-{today:%m}-01T00:00:00Z",
+        },
         "filter": {"tags": {"name": naming.WORKSPACE, "operator": "In", "values": [site.workspace]}},
         "notifications": notifications,
     }

@@ -42,7 +42,7 @@ def deployment(account: Account, group_id: str, machine: Machine, tags: Mapping[
         resources.append(_drivers(group_id))
     for resource in resources:
         resource |= {"location": machine.region, "tags": dict(tags)}
-    if not account.identity:
+    if account.principal or not account.identity:
         resources.append(_role(account, group_id))
     template = {
         "$schema": _SCHEMA,
@@ -164,15 +164,17 @@ def _identity() -> Json:
 def _role(account: Account, group: str) -> Json:
     """What it may do, in its own group alone. It goes with the group, which a role of its own would not."""
     kind, identity = "Microsoft.Authorization/roleAssignments", _identity_id(group)
+    known = account.principal if account.identity else ""
     role = f"subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '{account.role}')"
     properties = {
         "roleDefinitionId": f"[{role}]",
-        "principalId": f"[reference('{identity}', '{IDENTITY}').principalId]",
+        "principalId": known or f"[reference('{identity}', '{IDENTITY}').principalId]",
         # Without this Azure looks for the principal where it may not have arrived yet, and fails.
         "principalType": "ServicePrincipal",
     }
     name = f"[guid('{group}', '{account.role}')]"
-    return {"type": kind, "apiVersion": ROLES, "name": name, "dependsOn": [identity], "properties": properties}
+    needed = [] if known else [identity]
+    return {"type": kind, "apiVersion": ROLES, "name": name, "dependsOn": needed, "properties": properties}
 
 
 def _drivers(group: str) -> Json:

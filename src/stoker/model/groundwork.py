@@ -1,0 +1,90 @@
+"""What an administrator lays down once in a cloud, so that practitioners can use it: its pieces, and who lays them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+from stoker.model.handover import Handover
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """Something an administrator may say of the groundwork, as on a command line: `--region`."""
+
+    name: str  # with its dashes
+    help: str
+    metavar: str = ""  # empty: a flag
+    many: bool = False
+    teardown: bool = False  # taking it away needs it as well
+
+    @property
+    def key(self) -> str:
+        """What its value is found by."""
+        return self.name.lstrip("-").replace("-", "_")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was said: options by their keys, texts for one, tuples for many, booleans for flags."""
+
+    options: Mapping[str, Any]
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    twin: Mapping[str, Any] | None = field(default=None, repr=False)  # the twin's address and login; None: the cloud
+
+    def text(self, key: str) -> str:
+        return str(self.options.get(key) or "").strip()
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(str(one).strip() for one in self.options.get(key) or ())
+
+    def flag(self, key: str) -> bool:
+        return bool(self.options.get(key))
+
+
+class PieceState(StrEnum):
+    MISSING = "missing"
+    CHANGED = "changed"  # it is there, and not as it was asked for
+    THERE = "there"
+    LIVE = "live"  # machines of a run: they belong to the run, and still use the groundwork
+    FOREIGN = "foreign"  # somebody else has put it there
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One thing of the groundwork. `usd_per_month` is what it costs as it is made, and None where nobody can tell;
+    `cost` says the rest in words, such as a price per GB."""
+
+    kind: str
+    name: str
+    why: str
+    state: PieceState
+    usd_per_month: Decimal | None = Decimal(0)
+    cost: str = ""
+    size_bytes: int | None = None  # of the data in it, where that was looked at
+
+
+class Groundwork(Protocol):
+    """A provider's own, found by its entry point in the group `stoker.groundworks`. Made without arguments."""
+
+    options: ClassVar[Sequence[Option]]
+
+    def plan(self, asked: Asked) -> list[Piece]:
+        """What is wanted, in the order it is made, and how much of it is there. Changes nothing."""
+        ...
+
+    def lay(self, asked: Asked, tell: Callable[[Piece], None]) -> Handover:
+        """Makes what is missing and changes what differs; `tell` hears of each. May be repeated at any time, and mends
+        what a crash has left half done."""
+        ...
+
+    def survey(self, asked: Asked) -> list[Piece]:
+        """What is there of it, and what would be lost with it."""
+        ...
+
+    def remove(self, asked: Asked, tell: Callable[[Piece], None]) -> list[Piece]:
+        """Removes everything that `survey` shows. Returns what is left then, as the cloud says it: nothing."""
+        ...

@@ -1,0 +1,107 @@
+"""Takes a workspace in Azure away again: what is there of it, what would be lost, and that nothing is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from functools import cached_property
+
+from stoker.model.groundwork import Asked, Piece, PieceState
+from stoker.providers.azure import setupasked, setupsite
+from stoker.providers.azure.account import PUBLIC_ARM
+from stoker.providers.azure.setupcloud import SetupCloud
+from stoker.providers.azure.setupsite import BUDGET_API, GROUPS_API, ROLES_API, Site
+
+_LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
+_WORDS = {
+    "Microsoft.Storage/storageAccounts": "storage account",
+    "Microsoft.ManagedIdentity/userAssignedIdentities": "identity",
+    "Microsoft.Network/virtualNetworks": "network",
+    "Microsoft.Network/networkSecurityGroups": "firewall",
+}
+_PARTS = {"Microsoft.Storage/storageAccounts/blobServices/containers"}  # some lists show them beside what they are in
+
+Removed = tuple[Piece, Callable[[], None]]  # what is there, and what removes it
+
+
+class Removal:
+    def __init__(self, asked: Asked, cloud: SetupCloud) -> None:
+        self._asked = asked
+        self._cloud = cloud
+
+    def survey(self) -> list[Piece]:
+        return [piece for piece, _ in self._found(sizes=True)]
+
+    def carry_out(self, tell: Callable[[Piece], None]) -> list[Piece]:
+        """What goes with its group is told of when the group is gone."""
+        for piece, remove in list(self._found()):
+            remove()
+            tell(piece)
+        for _ in range(_LOOKS):
+            left = [piece for piece, _ in self._found()]
+            if not left:
+                break
+            time.sleep(_PAUSE_S)
+        return left
+
+    def _found(self, *, sizes: bool = False) -> Iterator[Removed]:
+        """In the order to remove it: what uses something before what is used, roles when nobody has them."""
+        workspace, cloud = setupasked.workspace(self._asked), self._cloud
+        assert self._subscription  # asks for it, before anything else
+        for name in cloud.node_groups(workspace):
+            yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(self._group_id(name), GROUPS_API)
+        roles = {self._site.node_role: "node", self._site.practitioner_role: "practitioner"}
+        for id, title in cloud.assignments_of(list(roles)):
+            yield _piece("role assignment", title), self._deletes(id, ROLES_API)
+        if cloud.get(self._site.budget_id, BUDGET_API):
+            yield _piece("budget", f"stoker-{workspace}"), self._deletes(self._site.budget_id, BUDGET_API)
+        for name, _, _ in cloud.set_up_groups(setupsite.SETUP, workspace):
+            yield from self._group(name, workspace, sizes)
+        for role in roles:
+            id = self._site.role_id(role)
+            if found := cloud.get(id, ROLES_API):
+                yield _piece("role", str(found["properties"]["roleName"])), self._deletes(id, ROLES_API)
+
+    def _group(self, group: str, workspace: str, sizes: bool) -> Iterator[Removed]:
+        """The group goes first, with everything in it; its parts are listed so that nobody is surprised."""
+        yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
+        for kind, name, tags in self._cloud.inside(group):
+            if kind in _PARTS:
+                continue
+            ours = tags.get(setupsite.SETUP) == workspace
+            size = self._size(group, name) if sizes and ours and kind == "Microsoft.Storage/storageAccounts" else None
+            state = PieceState.THERE if ours else PieceState.FOREIGN
+            yield _piece(_WORDS.get(kind, kind), name, state, size), _nothing
+
+    def _size(self, group: str, account: str) -> int | None:
+        id = f"{self._group_id(group)}/providers/Microsoft.Storage/storageAccounts/{account}"
+        found = self._cloud.get(id, setupsite.STORAGE_API) or {}
+        endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "").rstrip("/")
+        own = self._cloud.account
+        values: Mapping[str, str] = {} if own.arm == PUBLIC_ARM else {"authority": own.login, "ca_file": own.ca_file}
+        return self._cloud.stored_bytes(f"{endpoint}/{setupsite.CONTAINER}", values) if endpoint else None
+
+    def _deletes(self, id: str, api: str) -> Callable[[], None]:
+        return lambda: self._cloud.delete(id, api)
+
+    def _group_id(self, name: str) -> str:
+        return f"{self._site.scope}/resourceGroups/{name}"
+
+    @cached_property
+    def _subscription(self) -> str:
+        return str(self._cloud.subscription().get("subscriptionId", "seen"))
+
+    @cached_property
+    def _site(self) -> Site:
+        """Names that follow from the workspace's."""
+        workspace, subscription = setupasked.workspace(self._asked), setupasked.subscription(self._asked)
+        return Site(subscription, workspace, ("",), "", "")
+
+
+def _nothing() -> None:
+    """It goes with its group."""
+
+
+def _piece(kind: str, name: str, state: PieceState = PieceState.THERE, size: int | None = None) -> Piece:
+    return Piece(kind, name, "", state, Decimal(0), size_bytes=size)

@@ -1,0 +1,190 @@
+"""A workspace in Azure: how much of it is there, what makes the rest, and what practitioners are told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cached_property, partial
+from typing import Any
+
+from stoker.errors import Conflict
+from stoker.model.groundwork import Asked, Piece, PieceState
+from stoker.model.handover import Handover, TeamStore
+from stoker.providers.azure import naming, setupasked, setuprates, setupsite
+from stoker.providers.azure.account import PUBLIC_ARM, Account
+from stoker.providers.azure.setupcloud import SetupCloud
+from stoker.providers.azure.setuproles import Json
+from stoker.providers.azure.setupsite import Site, Wanted, agrees
+
+Step = tuple[Piece, Callable[[], None]]
+
+_REGION = "eastus"  # where nobody has said one
+_NETWORKS = "Microsoft.Network/virtualNetworks"
+_ACCOUNTS = "Microsoft.Storage/storageAccounts"
+
+
+class Workspace:
+    def __init__(self, asked: Asked, cloud: SetupCloud) -> None:
+        self._asked = asked
+        self._cloud = cloud
+
+    def steps(self) -> Iterator[Step]:
+        """Each piece as it is now, and what makes it. A piece is looked at when the ones before it have been dealt
+        with, so that whoever makes them one by one sees what they need of each other."""
+        site = self.site
+        missing = self._cloud.unregistered(setupsite.NAMESPACES)
+        yield _services(missing), partial(self._register, missing)
+        for one in setupsite.wanted(site, datetime.now(UTC).date()):
+            yield self._step(one, self._cloud.get(one.id, one.api))
+        if site.practitioners:
+            node = self._principal()
+            for person in site.practitioners:
+                for one in setupsite.assignments(site, person, node):
+                    yield self._step(one, self._cloud.assigned(one))
+
+    def handover(self) -> Handover:
+        """Everything is there. Names, ids and addresses: what opens them is each practitioner's own login."""
+        site, public = self.site, self._cloud.account.arm == PUBLIC_ARM
+        own = {} if public else _addresses(self._cloud.account)
+        account: dict[str, Any] = {
+            "subscription": site.subscription,
+            "tenant": self._tenant,
+            "workspace": site.workspace,
+            "regions": list(site.regions),
+            "identity": site.identity_id,
+            "principal": self._principal(),
+            "role": site.node_role,
+            **({"subnet": site.subnet_id} if site.network else {}),
+            **own,
+        }
+        values = {} if public else {"authority": own["login"], "ca_file": own["ca_file"]}
+        store = TeamStore(site.workspace, self.store_url(), "login", values)
+        return Handover(site.workspace, {"azure": account}, store, _login(self._tenant, public))
+
+    def store_url(self) -> str:
+        found = self._cloud.get(self.site.account_id, setupsite.STORAGE_API) or {}
+        endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "")
+        return f"{endpoint.rstrip('/')}/{self.site.container}" if endpoint else ""
+
+    @cached_property
+    def site(self) -> Site:
+        """What was asked for, with what an earlier set-up has settled: a second one needs no more than the name."""
+        asked = self._asked
+        workspace, subscription = setupasked.workspace(asked), setupasked.subscription(asked)
+        budget, mails = setupasked.budget(asked)
+        people, regions = setupasked.practitioners(asked), setupasked.regions(asked)
+        group, account, network = setupasked.group(asked), setupasked.account(asked), ""
+        assert self._tenant  # asks for the subscription, before anything else
+        there = self._group_there(workspace, group)
+        if there:
+            group, settled, home = there
+            regions = _home_first(regions or settled, home)
+            account, network = self._settled(group, account)
+        regions = regions or (_REGION,)
+        network = setupasked.network(asked, regions) or network
+        return Site(
+            subscription,
+            workspace,
+            regions,
+            group or setupsite.default_group(workspace),
+            account or setupsite.default_account(subscription, workspace),
+            budget=budget,
+            mails=mails,
+            network=network,
+            practitioners=people,
+        )
+
+    @cached_property
+    def _tenant(self) -> str:
+        return str(self._cloud.subscription().get("tenantId", ""))
+
+    def _group_there(self, workspace: str, wanted: str) -> tuple[str, tuple[str, ...], str] | None:
+        """The workspace's group, known by its tag: its name, the regions kept in it, and where it is itself."""
+        found = self._cloud.set_up_groups(setupsite.SETUP, workspace)
+        if found:
+            name, tags, home = found[0]
+            if wanted and wanted.lower() != name.lower():
+                raise Conflict(f"the workspace {workspace} is in the group {name} already", hint="leave --group out")
+            return name, tuple(filter(None, tags.get(setupsite.REGIONS, "").split(","))), home
+        name = wanted or setupsite.default_group(workspace)
+        if self._cloud.get(naming.group_id(self._cloud.account.subscription, name), setupsite.GROUPS_API):
+            raise Conflict(
+                f"there is a group {name} that no set-up of {workspace} has made",
+                hint="choose another name with --group, or another --workspace",
+            )
+        return None
+
+    def _settled(self, group: str, account: str) -> tuple[str, str]:
+        """The storage account and the network that are in the group."""
+        accounts = [
+            name for kind, name, tags in self._cloud.inside(group) if kind == _ACCOUNTS and setupsite.SETUP in tags
+        ]
+        if accounts and account and account != accounts[0]:
+            raise Conflict(f"the workspace's storage account is {accounts[0]} already", hint="leave --account out")
+        place = naming.group_id(self._cloud.account.subscription, group)
+        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{setupsite.NETWORK}", setupsite.NETWORK_API)
+        space = found["properties"]["addressSpace"]["addressPrefixes"] if found else ()
+        return (accounts[0] if accounts else account), next(iter(space), "")
+
+    def _principal(self) -> str:
+        """Of the identity that nodes have; empty as long as there is none."""
+        found = self._cloud.get(self.site.identity_id, setupsite.IDENTITY_API)
+        return str(found["properties"]["principalId"]) if found else ""
+
+    def _register(self, namespaces: list[str]) -> None:
+        for one in namespaces:
+            self._cloud.register(one)
+
+    def _step(self, one: Wanted, found: Json | None) -> Step:
+        piece = Piece(one.kind, one.title, one.why, PieceState.MISSING, *self._cost(one))
+        if found is None:
+            return piece, partial(self._cloud.put, one)
+        mended = merged(one, found)
+        state = PieceState.THERE if agrees(mended.body, found) else PieceState.CHANGED
+        return replace(piece, state=state), partial(self._cloud.put, mended)
+
+    def _cost(self, one: Wanted) -> tuple[Decimal | None, str]:
+        if not one.by_use:
+            return Decimal(0), ""
+        account = self._cloud.account
+        rate = setuprates.usd_per_gb_month(account.prices, account.ca_file, self.site.regions[0])
+        return Decimal(
+            0
+        ), f"${rate.normalize():f} per GB" if rate is not None else "by use; the price list does not say"
+
+
+def merged(one: Wanted, found: Json) -> Wanted:
+    """What to ask for where something is there: others' tags stay, and so does what cannot be changed."""
+    body = dict(one.body)
+    if "location" in body:
+        body["location"] = found.get("location") or body["location"]
+    if "tags" in body:
+        body["tags"] = {**(found.get("tags") or {}), **body["tags"]}
+    if one.first:
+        kept = {name: found["properties"][name] for name in one.first if name in found.get("properties", {})}
+        body["properties"] = {**body["properties"], **kept}
+    return replace(one, id=found.get("id") or one.id, body=body)
+
+
+def _services(missing: list[str]) -> Piece:
+    state = PieceState.MISSING if missing else PieceState.THERE
+    named = ", ".join(one.removeprefix("Microsoft.") for one in missing or setupsite.NAMESPACES)
+    return Piece("services", named, "a new subscription has to ask for them once", state)
+
+
+def _home_first(regions: tuple[str, ...], home: str) -> tuple[str, ...]:
+    """The group's own region stays the first: the store is there."""
+    return (home, *(one for one in regions if one != home)) if home in regions or not regions else regions
+
+
+def _addresses(account: Account) -> dict[str, str]:
+    """Of an Azure that is not the public one."""
+    return {"arm": account.arm, "login": account.login, "prices": account.prices, "ca_file": account.ca_file}
+
+
+def _login(tenant: str, public: bool) -> tuple[str, ...]:
+    if public:
+        return (f"az login --tenant {tenant}",)
+    return (f"export AZURE_TENANT_ID={tenant} AZURE_CLIENT_ID=… AZURE_CLIENT_SECRET=…",)
