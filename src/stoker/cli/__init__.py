@@ -30,6 +30,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "logs": "Show what a run has printed.",
         "diff": "Show what differs between two runs.",
         "exec": "Run a command on the node of a run.",
+        "ssh": "Open a shell on the node of a run.",
     },
     "Act": {
         "fetch": "Bring the outputs of a run here.",
@@ -43,6 +44,8 @@ COMMANDS: dict[str, dict[str, str]] = {
         "doctor": "Check that this computer is ready to run jobs.",
         "server": "Start, stop or look at this computer's server.",
         "store": "Say where runs and data are kept: a folder, Azure Blob or S3.",
+        "workspace": "Use your team's cloud and store, from one file.",
+        "admin": "Set up a cloud for a team, and take it away again.",
         "twin": "Start, stop or look at the twin, the simulated cloud.",
         "schema": "Print the JSON Schema of the job file, for editors.",
         "completion": "Print the script that completes commands in a shell.",

@@ -53,6 +53,16 @@ class Home:
         return self.root / "credentials.json"
 
     @property
+    def workspaces(self) -> Path:
+        """The files that administrators have handed over, by the name of their workspace. No secrets."""
+        return self.root / "workspaces"
+
+    @property
+    def workspace(self) -> Path:
+        """Which of them is in use."""
+        return self.root / "workspace.json"
+
+    @property
     def secrets(self) -> Path:
         """One 0600 file per run that has secrets and has not ended."""
         return self.root / "secrets"
@@ -80,6 +90,11 @@ class Home:
     def azurite(self) -> Path:
         """Where npm installs the twin's Blob service. Not in the twin's own folder: that may be told to forget."""
         return self.root / "azurite"
+
+    @property
+    def prices(self) -> Path:
+        """What clouds last said that things cost, each with its date."""
+        return self.root / "prices"
 
     @property
     def agents(self) -> Path:

@@ -1,0 +1,48 @@
+"""`stoker admin`: what an administrator does for a team. Each command has a file of its own."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from stoker.cli.command import Group
+
+# By name: the module, the object in it, and the first line of its help, so that the list loads none of them.
+COMMANDS = {
+    "setup": ("adminsetup", "setup", "Set up a cloud for a team, once."),
+    "teardown": ("adminteardown", "teardown", "Take a set-up away again, and prove that nothing is left."),
+}
+
+
+class Lazy(Group):
+    """The commands of the table, loaded one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        module, name, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(import_module(f"stoker.cli.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=Lazy,
+    examples=[
+        ("stoker admin setup azure --workspace vision-team", "show what it makes and costs, ask, make it"),
+        ("stoker admin setup azure --workspace vision-team --twin", "rehearse it for nothing"),
+        ("stoker admin teardown azure --workspace vision-team", "remove everything it made"),
+    ],
+)
+def command() -> None:
+    """Set up a cloud for a team, and take it away again.
+
+    Practitioners need none of this: they get one file, and `stoker workspace use FILE`.
+    """

@@ -1,0 +1,123 @@
+"""`stoker admin setup PROVIDER`: shows what it makes and what that costs, asks, makes it, and writes the hand-over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stoker.cli import terminal, words
+from stoker.cli.adminproviders import PerProvider, provider_command
+from stoker.cli.command import Command
+from stoker.cli.tables import Cell, Column, table
+from stoker.cli.terminal import paint_data, say, show, show_json
+from stoker.client import groundwork
+from stoker.model.groundwork import Asked, Groundwork, Piece, PieceState
+from stoker.model.handover import Handover
+
+_COLUMNS = (
+    Column("RESOURCE"),
+    Column("NAME", least=16),
+    Column("STATE"),
+    Column("A MONTH"),
+    Column("WHY", least=16),
+)
+_STATES = {
+    PieceState.MISSING: Cell("to make", "busy"),
+    PieceState.CHANGED: Cell("to change", "warn"),
+    PieceState.THERE: Cell("there", "good"),
+}
+
+
+def _build(name: str) -> Command:
+    return provider_command(
+        name,
+        f"""Set up {name} for a team, once.
+
+    Shows first what it makes and what that costs, and asks. What is there already stays as it is, so that running it
+    again changes nothing, and repairs what was left half done. At the end it writes one file for practitioners, with
+    no secret in it: they run `stoker workspace use FILE`.
+    """,
+        [
+            click.Option(["--out"], metavar="FILE", help="Write the hand-over there instead of WORKSPACE.json."),
+            click.Option(["-y", "--yes"], is_flag=True, help="Make it without asking."),
+            click.Option(["--dry-run"], is_flag=True, help="Show it, and make nothing."),
+            click.Option(["--json", "as_json"], is_flag=True, help="Print JSON on stdout, errors too."),
+        ],
+        [
+            (f"stoker admin setup {name} --workspace vision-team --dry-run", "what it would make and cost"),
+            (f"stoker admin setup {name} --workspace vision-team --twin --yes", "the same on the twin, for nothing"),
+        ],
+        _set_up,
+    )
+
+
+setup = PerProvider(
+    "setup",
+    build=_build,
+    help="""Set up a cloud for a team, once.
+
+    Each provider has options of its own: `stoker admin setup PROVIDER --help` shows them.
+    """,
+    examples=[("stoker admin setup azure --workspace vision-team", "show what it makes and costs, ask, make it")],
+)
+
+
+def _set_up(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
+    as_json, path = given["as_json"], Path(given["out"] or f"{asked.text('workspace')}.json")
+    pieces = found.plan(asked)
+    if not given["dry_run"]:
+        groundwork.check_writable(path, asked.text("workspace"))
+    to_do = [one for one in pieces if one.state is not PieceState.THERE]
+    if as_json and (given["dry_run"] or not given["yes"]):
+        show_json({"pieces": pieces, "made": [], "file": None, "workspace": None})
+        return 0
+    if not as_json:
+        _tell(pieces)
+    if given["dry_run"]:
+        return 0
+    if to_do and not (given["yes"] or terminal.ask(f"make or change {words.count(len(to_do), 'thing')}?")):
+        return 1
+    made: list[Piece] = []
+
+    def tell(piece: Piece) -> None:
+        made.append(piece)
+        if not as_json:
+            say(f"{'made' if piece.state is PieceState.MISSING else 'changed'} the {piece.kind} {piece.name}")
+
+    handover = found.lay(asked, tell)
+    written = groundwork.write(handover, path)
+    if as_json:
+        show_json({"pieces": pieces, "made": made, "file": str(path), "workspace": handover})
+    else:
+        _conclude(made, handover, path, written)
+    return 0
+
+
+def _tell(pieces: Sequence[Piece]) -> None:
+    rows = [[one.kind, one.name, _STATES[one.state], _cost(one), one.why] for one in pieces]
+    for line in table(_COLUMNS, rows, terminal.width(), paint_data):
+        show(line)
+    counts = Counter(one.state for one in pieces)
+    parts = [f"{counts[state]} {cell.text}" for state, cell in _STATES.items() if counts[state]]
+    known = sum(one.usd_per_month or 0 for one in pieces)
+    by_use = [f"{one.kind} {one.cost}" for one in pieces if one.cost]
+    also = f", and by use: {', '.join(by_use)}" if by_use else ""
+    say(f"{', '.join(parts)}; ${known:.2f} a month{also}. machines cost while they run: stoker plan")
+
+
+def _cost(one: Piece) -> str:
+    if one.cost:
+        return one.cost
+    return "unknown" if one.usd_per_month is None else f"${one.usd_per_month:.2f}"
+
+
+def _conclude(made: Sequence[Piece], handover: Handover, path: Path, written: bool) -> None:
+    if not made:
+        say("everything was there: nothing was changed")
+    say(f"{path} {'is' if written else 'was already'} the file for practitioners; it holds no secret. they run:")
+    for line in (*handover.login, f"stoker workspace use {path.name}"):
+        show(f"  {line}")
