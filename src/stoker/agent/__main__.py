@@ -18,10 +18,11 @@ from stoker.stores import Store
 from stoker.stores.folder import FolderStore
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--events URL]
-           [--lock-fd N]
+           [--ready-within SECONDS] [--reboot-mark PATH] [--package-lock PATH] [--lock-fd N]
        tenant --config PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY
+       enter --folder PATH [--config PATH] [-- COMMAND...]
        fusermount [-o OPTIONS] DIR"""
 _NEEDED = {
     "run": {"--store", "--orders", "--folder", "--environments"},
@@ -37,6 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
         from stoker.agent.data import fusermount  # here, because only a mount needs it
 
         return fusermount.main(arguments[1:], os.environ)
+    if arguments[:1] == ["enter"]:
+        return _enter(arguments[1:])
     verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))
     if verb not in _NEEDED or not _NEEDED[verb] <= options.keys():
         print(USAGE, file=sys.stderr)  # noqa: T201  # the answer to a wrong command line
@@ -60,9 +63,18 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
     store = _store(options, variables, folder)
     environments = Path(options["--environments"]).absolute()
     given = _without_access(variables)
-    machine = Machine(folder, environments, options.get("--uv", ""), _library(), given, options.get("--events", ""))
-    carry_out(store, options["--orders"], machine)
-    return 0
+    machine = Machine(
+        folder,
+        environments,
+        options.get("--uv", ""),
+        _library(),
+        given,
+        options.get("--events", ""),
+        float(options.get("--ready-within", 0)),
+        options.get("--reboot-mark", ""),
+        options.get("--package-lock", ""),
+    )
+    return carry_out(store, options["--orders"], machine)
 
 
 def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: NodeFolder) -> Store:
@@ -85,18 +97,33 @@ def _without_access(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _live(config: Path) -> int:
-    import time  # here, with the rest, because only a machine that costs money needs them
+    import subprocess  # here, with the rest, because only a machine that costs money needs them
 
-    from stoker.agent.lease import LeaseWatch
-    from stoker.agent.tenant import Tenancy, live
+    from stoker.agent.tenant import Tenancy, Tenant
 
-    tenancy = Tenancy.read(config)
-    given = {"--store": tenancy.store, "--orders": tenancy.orders, **tenancy.arguments}
-    folder = NodeFolder(Path(given["--folder"]) / "tenant")
-    store = _store(given, tenancy.variables, folder)
-    lease = LeaseWatch(store, layout.lease_beside(tenancy.orders), tenancy.lease_s, time.monotonic)
-    words = [word for pair in given.items() for word in pair]
-    return live(tenancy, lease, [sys.executable, "-I", "-S", str(_library()), "run", *words], os.environ)
+    first = Tenancy.read(config)
+    folder = NodeFolder(Path(first.options["--folder"]) / "tenant")
+
+    def start(tenancy: Tenancy) -> subprocess.Popen[bytes]:
+        words = [word for pair in tenancy.options.items() for word in pair]
+        command = [sys.executable, "-I", "-S", str(_library()), "run", *words]
+        return subprocess.Popen(command, env={**os.environ, **tenancy.variables}, stdin=subprocess.DEVNULL)
+
+    return Tenant(first, lambda tenancy: _store(tenancy.options, tenancy.variables, folder), start).live()
+
+
+def _enter(arguments: list[str]) -> int:
+    """With `--config`, that of a machine's tenant, what it hands to the agent is starred out in what is printed."""
+    from stoker.agent.enter import enter  # here, because only people need it
+
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, words = dict(zip(arguments[:end:2], arguments[1:end:2], strict=False)), arguments[end + 1 :]
+    secrets: list[str] = []
+    if "--config" in options:
+        from stoker.agent.tenant import Tenancy
+
+        secrets = list(Tenancy.read(Path(options["--config"])).variables.values())
+    return enter(NodeFolder(Path(options["--folder"])), words, os.environ, secrets)
 
 
 def _stand_by(fd: int) -> int:

@@ -23,11 +23,14 @@ from stoker.model.frame import Frame, Kind
     examples=[
         ("stoker exec ants-7 -- nvidia-smi", "what its GPU does"),
         ("stoker exec ants-7 -- sh -c 'ls -l checkpoints'", "a line for a shell"),
+        ("stoker exec -it ants-7 -- python", "with a terminal, where `stoker ssh` works"),
     ],
 )
+@click.option("-i", "--interactive", is_flag=True, help="Pass on what you type; needs a way in as `stoker ssh` does.")
+@click.option("-t", "--tty", is_flag=True, help="Give the command a terminal; needs the same.")
 @click.argument("name", metavar="RUN", shell_complete=run_names)
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def command(name: str, words: tuple[str, ...]) -> int:
+def command(interactive: bool, tty: bool, name: str, words: tuple[str, ...]) -> int:
     """Run a command on the node of a run.
 
     It runs beside the script, in its folder and with its variables, on a node with no open port too: the store carries
@@ -39,6 +42,11 @@ def command(name: str, words: tuple[str, ...]) -> int:
         raise BadInput("there is no command to run", hint=f"stoker exec {name} -- nvidia-smi")
     client = Client.connect()
     run = client.run(name)
+    if interactive or tty:
+        from stoker.cli.ssh import into  # a plain command has no use for it
+        from stoker.client.reach import Call
+
+        return into(client, run, Call(words, terminal=tty))
     visit = run.exec(*words)
     with _Interrupts(visit):
         for frame in visit.frames():

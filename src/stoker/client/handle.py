@@ -19,6 +19,7 @@ from stoker.client.tail import Tail
 from stoker.errors import NotFound, RunFailed
 from stoker.model import run as model
 from stoker.model import wire
+from stoker.model.entrance import Entrance
 from stoker.model.run import Event, RunState
 
 if TYPE_CHECKING:
@@ -171,6 +172,11 @@ class Run:
         from stoker.client.visit import Visit  # not needed to submit or follow
 
         return Visit(self._connection, self.name, words)
+
+    def entrance(self) -> tuple[Entrance, str]:
+        """How a person gets to its node with a terminal, and the node's key. A Conflict where nobody does."""
+        told = self._connection.get(f"{self._path()}/entrance", timeout_s=60.0)
+        return wire.from_plain(Entrance, told["entrance"]), str(told["key"])
 
     def release(self) -> Run:
         """Gives the node back that was kept after the run's failure. A Conflict where none is kept."""

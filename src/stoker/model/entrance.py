@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Entrance:
-    """`address` is where its sshd listens; empty: the node is on the server's own computer."""
+    """`words` run a command there, in the folder and with the variables of the run; without one, a shell."""
 
-    folder: str  # the node's own, on its machine
-    address: str = ""
+    words: tuple[str, ...]
+    here: bool = False  # the node is on the server's own computer
+    address: str = ""  # where its sshd listens, if it is not here
     user: str = ""
     port: int = 22
 
@@ -22,3 +23,12 @@ class Inside:
 
     folder: str  # the script's
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command has printed, all of it, and its exit code."""
+
+    exit_code: int
+    out: bytes = b""
+    err: bytes = b""

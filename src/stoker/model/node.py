@@ -25,6 +25,7 @@ class Features:
     market: bool = False  # its offers differ in size, place and price
     patience_s: float = 120.0  # a node that is up but silent for longer is taken for lost
     lease_s: float = 0.0  # a node that hears nothing for so long removes itself; 0: it costs nothing, and stays
+    reachable: bool = False  # people get in to its nodes, see `providers.Reachable`
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
+from stoker.model.entrance import Entrance, Said
 from stoker.model.home import Home
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 
@@ -44,6 +46,22 @@ class Leased(Provider, Protocol):
 
 def leased(provider: Provider) -> Leased | None:
     return cast(Leased, provider) if provider.features.lease_s else None
+
+
+class Reachable(Provider, Protocol):
+    """A provider that lets people in to its nodes, as `features.reachable` says."""
+
+    def entrance(self, key: str) -> Entrance:
+        """How to get to a node that is up. Raises Conflict, with what to set, where nobody does."""
+        ...
+
+    def command(self, key: str, words: Sequence[str]) -> Said:
+        """Runs a command where the script runs by the provider's own means, for a node whose agent does not answer."""
+        ...
+
+
+def reachable(provider: Provider) -> Reachable | None:
+    return cast(Reachable, provider) if provider.features.reachable else None
 
 
 @dataclass(frozen=True, slots=True)

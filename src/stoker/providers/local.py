@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
@@ -18,6 +19,7 @@ from stoker.agent.orphans import UNSHIPPED
 from stoker.agent.pack import pack
 from stoker.agent.standby import ask
 from stoker.errors import ProviderFailed
+from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
 
@@ -26,7 +28,9 @@ _END_S = 30.0  # to kill whatever a lost agent left behind
 
 class LocalProvider:
     # An agent whose lock is held is alive. One that is silent waits for something, such as room on a full disk.
-    features: ClassVar[Features] = Features(most_nodes=1, shares_files=True, look_every_s=0.03, patience_s=3600.0)
+    features: ClassVar[Features] = Features(
+        most_nodes=1, shares_files=True, look_every_s=0.03, patience_s=3600.0, reachable=True
+    )
 
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home
@@ -73,6 +77,13 @@ class LocalProvider:
 
     def price_now(self, offer: Offer) -> Decimal:
         return offer.usd_per_hour
+
+    def entrance(self, key: str) -> Entrance:
+        return Entrance((*self._agent_command("enter"), "--folder", str(self._home.nodes / key), "--"), here=True)
+
+    def command(self, key: str, words: Sequence[str]) -> Said:
+        done = subprocess.run([*self.entrance(key).words, *words], stdin=subprocess.DEVNULL, capture_output=True)
+        return Said(done.returncode if done.returncode >= 0 else 128 - done.returncode, done.stdout, done.stderr)
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:
         """The lock is taken here and handed to the agent, so that there is no moment without an owner."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
@@ -13,9 +14,10 @@ from urllib.parse import quote
 
 from stoker.agent.pack import pack
 from stoker.errors import NoCapacity, NotSetUp, ProviderFailed
+from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
-from stoker.providers.azure import naming, sizes
+from stoker.providers.azure import naming, reach, sizes
 from stoker.providers.azure.account import Account, read_account
 from stoker.providers.azure.cloud import Cloud, Group, Starting, Vm
 from stoker.providers.azure.cloudinit import Boot, custom_data
@@ -29,6 +31,7 @@ EVENTS = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01
 TOKENS = "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01"
 _SIZES_KEPT_S = 3600.0
 _INVENTORY_KEPT_S, _FOREIGN_KEPT_S = 60.0, 600.0  # Azure counts requests
+UBUNTU = {"--reboot-mark": "/run/reboot-required", "--package-lock": "/var/lib/dpkg/lock-frontend"}
 READY_S = 1800.0  # for drivers to be installed and to answer; a machine that takes longer is given back
 SPARE = timedelta(seconds=300)  # for a machine whose lease is over to save and remove itself
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
@@ -43,6 +46,7 @@ FEATURES = Features(
     look_every_s=2.0,
     patience_s=15.0,
     lease_s=600.0,
+    reachable=True,
 )
 
 
@@ -64,11 +68,11 @@ class AzureProvider:
     def offers(self, need: Need) -> list[Offer]:
         regions = [need.region] if need.region else self._account.regions
         return [
-            Offer("azure", size.name, region, price, spot=need.spot)
+            offer
             for region in regions
             for size in self._sizes_in(region)
             if sizes.fits(size, need) and (not self._account.sizes or size.name in self._account.sizes)
-            if (price := self._prices.per_hour(region, size.name, spot=need.spot)) is not None
+            if (offer := self._offer(region, size.name, need)) is not None
         ]
 
     def start(self, request: NodeRequest) -> None:
@@ -83,7 +87,7 @@ class AzureProvider:
         group_id = naming.group_id(account.subscription, group)
         tags = naming.tags(account.workspace, self._server, request.key, request.labels)
         gpus = next((one.gpus for one in self._sizes_in(offer.place) if one.name == offer.size), 0)
-        machine = Machine(offer.size, offer.place, offer.spot, request.max_price, gpus=gpus)
+        machine = Machine(offer.size, offer.place, offer.spot, self._most_for_machine(request), gpus=gpus)
         properties = deployment(account, group_id, machine, tags, account.ssh_key or nobodys_key())
         boot = base64.b64encode(self._boot(request, group_id).encode()).decode()
         self._cloud.make_group(group, offer.place, {**tags, **self._lease_tag()})
@@ -112,12 +116,20 @@ class AzureProvider:
         self._starting.pop(key, None)
 
     def price_now(self, offer: Offer) -> Decimal:
-        price = self._prices.per_hour(offer.place, offer.size, spot=offer.spot)
+        price = self._per_hour(offer.place, offer.size, spot=offer.spot)
         return offer.usd_per_hour if price is None else price
 
     def renew(self, key: str) -> None:
-        group = self._places.get(key) or naming.group_name(self._account.workspace, key)
-        self._cloud.mark(group, self._lease_tag())
+        self._cloud.mark(self._place(key), self._lease_tag())
+
+    def entrance(self, key: str) -> Entrance:
+        return reach.entrance(self._cloud, self._account, self._place(key))
+
+    def command(self, key: str, words: Sequence[str]) -> Said:
+        return reach.run_command(self._cloud, self._place(key), words)
+
+    def _place(self, key: str) -> str:
+        return self._places.get(key) or naming.group_name(self._account.workspace, key)
 
     @cached_property
     def _account(self) -> Account:
@@ -129,7 +141,7 @@ class AzureProvider:
 
     @cached_property
     def _prices(self) -> PriceList:
-        return PriceList(self._account.prices, self._account.ca_file)
+        return PriceList(self._account.prices, self._account.ca_file, self._home.prices)
 
     def _marks(self, group: Group) -> naming.Marks | None:
         return naming.marks(group.tags, self._account.workspace)
@@ -178,7 +190,7 @@ class AzureProvider:
                 orders=request.orders,
                 lease_s=account.lease_s,
                 release=release,
-                arguments={"--events": EVENTS, "--ready": f"{READY_S:g}"},
+                arguments={"--events": EVENTS, "--ready-within": f"{READY_S:g}", **UBUNTU},
                 variables=request.variables,
             )
         )
@@ -228,9 +240,43 @@ class AzureProvider:
         return resources
 
     def _costs(self, vm: Vm | None) -> Decimal:
-        runs = vm is not None and vm.power not in ("deallocated", "deallocating")
-        price = self._prices.per_hour(vm.region, vm.size, spot=vm.spot) if vm and runs else None
-        return price or Decimal(0)
+        """A machine that is switched off costs nothing, and its disk goes on."""
+        if vm is None:
+            return Decimal(0)
+        off = vm.power in ("deallocated", "deallocating")
+        machine = None if off else self._prices.per_hour(vm.region, vm.size, spot=vm.spot)
+        return (machine or Decimal(0)) + self._beside(vm.region)
+
+    def _offer(self, region: str, size: str, need: Need) -> Offer | None:
+        price = self._per_hour(region, size, spot=need.spot)
+        if price is None:
+            return None
+        elsewhere = need.currency != "USD"
+        return Offer(
+            "azure",
+            size,
+            region,
+            price,
+            spot=need.spot,
+            on_demand_usd_per_hour=self._per_hour(region, size, spot=False),
+            priced_at=self._prices.as_of(region),
+            quoted=self._prices.per_hour(region, size, spot=need.spot, currency=need.currency) if elsewhere else None,
+            currency=need.currency,
+        )
+
+    def _per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
+        """Of a whole node."""
+        machine = self._prices.per_hour(region, size, spot=spot)
+        return None if machine is None else machine + self._beside(region)
+
+    def _beside(self, region: str) -> Decimal:
+        return self._prices.beside_per_hour(region, self._account.disk_gb, address=self._account.open_ssh)
+
+    def _most_for_machine(self, request: NodeRequest) -> Decimal | None:
+        """What a job gives for an hour is for all of the node, and Azure wants to know it of the machine alone."""
+        if request.max_price is None or request.offer is None:
+            return None
+        return max(request.max_price - self._beside(request.offer.place), Decimal("0.00001"))
 
     def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
         made = self._cloud.deployed(group.name)

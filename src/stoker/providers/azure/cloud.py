@@ -16,7 +16,7 @@ from stoker.errors import NotSetUp, ProviderFailed
 from stoker.providers.azure import naming
 from stoker.providers.azure.account import PUBLIC_LOGIN, Account
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.template import VM
+from stoker.providers.azure.template import NETWORK, VM
 
 # The SDKs tell of every request and its headers.
 logging.getLogger("azure").setLevel(logging.WARNING)
@@ -148,6 +148,25 @@ class Cloud:
             except missing_error():
                 return ()
         return tuple(sorted(f"{one.type.split('/', 1)[1]}/{one.name}" for one in found))
+
+    def public_address(self, group: str) -> str:
+        """Of the machine in this group; empty where it has none."""
+        place = (
+            f"{naming.group_id(self._account.subscription, group)}/providers/Microsoft.Network/publicIPAddresses/{VM}"
+        )
+        with speaking(f"looking for the address of {group}"):
+            try:
+                found = self._resources.resources.get_by_id(place, NETWORK)
+            except missing_error():
+                return ""
+        return str((found.properties or {}).get("ipAddress") or "")
+
+    def run_command(self, group: str, script: list[str]) -> str:
+        """Runs it as root, and returns when it has ended: what Azure says of it."""
+        order = {"commandId": "RunShellScript", "script": script}
+        with speaking(f"running a command in {group}"):
+            made = self._compute.virtual_machines.begin_run_command(group, VM, order, polling_interval=_POLL_S).result()
+        return str(made.value[0].message if made.value else "")
 
     def skus(self, region: str) -> list[Mapping[str, Any]]:
         with speaking(f"listing the sizes of {region}"):

@@ -11,7 +11,7 @@ from stoker.providers.azure.account import GPU_IMAGE, PLAIN_IMAGE, Account
 
 VM = "node"  # names within the node's own group
 COMPUTE, NETWORK, IDENTITY, ROLES = "2024-07-01", "2024-05-01", "2023-01-31", "2022-04-01"
-_ADMIN = "stoker"
+ADMIN = "stoker"
 _SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 
 Json = dict[str, Any]
@@ -68,11 +68,11 @@ def _vm(account: Account, group: str, machine: Machine, public_key: str) -> Json
         },
         "osProfile": {
             "computerName": VM,
-            "adminUsername": _ADMIN,
+            "adminUsername": ADMIN,
             "customData": "[parameters('customData')]",
             "linuxConfiguration": {
                 "disablePasswordAuthentication": True,
-                "ssh": {"publicKeys": [{"path": f"/home/{_ADMIN}/.ssh/authorized_keys", "keyData": public_key}]},
+                "ssh": {"publicKeys": [{"path": f"/home/{ADMIN}/.ssh/authorized_keys", "keyData": public_key}]},
             },
         },
         "networkProfile": {"networkInterfaces": [{"id": nic, "properties": {"deleteOption": "Delete"}}]},

@@ -63,7 +63,7 @@ async def submit(request: Request) -> Response:
     admit(submission.job, service.providers)
     if submission.name and not _NAME.fullmatch(submission.name):
         raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
-    store = service.stores.workspace.name
+    store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
     if not await call(service.shelves.fill, store, submission.snapshot):
         raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
     now = service.clock.now()
@@ -163,6 +163,8 @@ async def remove(request: Request, name: str) -> Response:
     run = await service.ledger.find(name)
     if not run.state.ended:
         raise Conflict(f"`{name}` is {run.state}", hint=f"cancel it first: `stoker cancel {name}`")
+    if run.kept_until:
+        raise Conflict(f"the node of `{name}` is kept", hint=f"give it back first: `stoker release {name}`")
     await service.ledger.stop_recording(run)
     await call(remove_run, service.stores.of(run), run.id)
     await service.ledger.remove(run)
@@ -181,7 +183,7 @@ def _new_run(submission: Submission, store: str, now: datetime) -> Run:
     given = {name: getattr(submission, name) for name in shared}
     # Ids sort by the time of submission, and need no one to hand out numbers.
     id = f"{int(now.timestamp() * 1000):012x}{os.urandom(4).hex()}"
-    return Run(id=id, number=0, submitted_at=now, store=store, **given)
+    return Run(**{**given, "id": id, "number": 0, "submitted_at": now, "store": store})
 
 
 def _submitted_text(submission: Submission) -> str:

@@ -15,9 +15,11 @@ from stoker.engine import kept
 from stoker.engine.sweeping import claimed
 from stoker.errors import BadInput, Conflict, Missing, ProviderFailed, StokerError
 from stoker.model import layout, wire
+from stoker.model.entrance import Entrance
 from stoker.model.frame import Frame, Kind
 from stoker.model.orders import Visit, VisitEnd
 from stoker.model.run import Attempt, Run
+from stoker.providers import Reachable, reachable
 from stoker.server.api.shape import answer, body, gives, service_of, takes
 from stoker.server.outside import call, call_far
 from stoker.server.service import Service
@@ -61,6 +63,17 @@ async def end(request: Request, name: str, id: str) -> Response:
     for attempt in run.attempts:
         service.visits.end(attempt.key, id)
     return answer({"ended": id})
+
+
+@router.get("/runs/{name}/entrance", responses=gives(Entrance))
+async def entrance(request: Request, name: str) -> Response:
+    """How a person gets to the node of a run with a terminal. Where nobody does, the error says what to set."""
+    service = service_of(request)
+    run = await service.ledger.find(name)
+    provider, attempt = reachable(service.providers[run.job.on]), _attempt(run)
+    if provider is None:
+        raise Conflict(f"`{run.job.on}` lets nobody in to its nodes", hint=f"stoker exec {name} -- COMMAND")
+    return answer({"entrance": await call(provider.entrance, attempt.key), "key": attempt.key})
 
 
 @router.post("/runs/{name}/release", responses=gives(Run))
@@ -126,9 +139,13 @@ class Following:
             if over:
                 yield Frame(Kind.END, wire.dump(VisitEnd(NOT_RUN, over)))
                 return
-            if not self._begun and clock.steady() - asked_at > PATIENCE_S and (note := self._why_waiting()):
+            if not self._begun and clock.steady() - asked_at > PATIENCE_S:
                 asked_at = clock.steady() + 5 * PATIENCE_S
-                yield Frame(Kind.NOTE, note.encode())
+                if provider := self._way_around():
+                    async for frame in self._go_around(provider):
+                        yield frame
+                    return
+                yield Frame(Kind.NOTE, f"{self._run.name} is starting: the command waits for its node".encode())
             if said:
                 told_at, pause_s = clock.steady(), self._pace.eager_s
             elif clock.steady() - told_at > ALIVE_EVERY_S:
@@ -160,10 +177,31 @@ class Following:
         text = await self._call(_piece, self._store, f"{self._base}end.json", 0)
         return wire.load(VisitEnd, text) if text else None
 
-    def _why_waiting(self) -> str:
-        if self._attempt.started_at is None:
-            return f"{self._run.name} is starting: the command waits for its node"
-        return f"the node of {self._run.name} has not answered for {PATIENCE_S:.0f} s: still waiting"
+    def _way_around(self) -> Reachable | None:
+        """For a node whose agent was there and is silent now. Before its first word it may just not be there yet."""
+        heard = self._attempt.started_at or self._run.kept_until
+        return reachable(self._service.providers[self._run.job.on]) if heard else None
+
+    async def _go_around(self, provider: Reachable) -> AsyncIterator[Frame]:
+        """Not to run it twice, the wish is taken back first, and the agent had its time to hear of that."""
+        self._service.visits.end(self._attempt.key, self._visit.id)
+        await asyncio.sleep(2 * self._pace.wishes_s)
+        if await self._call(_piece, self._store, f"{self._base}begun", 0):
+            yield Frame(Kind.END, wire.dump(VisitEnd(NOT_RUN, "its agent answered too late, and ended it: try again")))
+            return
+        note = f"the agent of {self._run.name} does not answer: going by its provider, which shows all at the end"
+        yield Frame(Kind.NOTE, note.encode())
+        work = asyncio.create_task(asyncio.to_thread(provider.command, self._attempt.key, self._visit.words))
+        while not (await asyncio.wait({work}, timeout=ALIVE_EVERY_S))[0]:
+            yield Frame(Kind.NOTE)
+        try:
+            said = work.result()
+        except StokerError as error:
+            yield Frame(Kind.END, wire.dump(VisitEnd(NOT_RUN, error.message)))
+            return
+        yield Frame(Kind.OUT, said.out)
+        yield Frame(Kind.ERR, said.err)
+        yield Frame(Kind.END, wire.dump(VisitEnd(said.exit_code)))
 
     async def _tidy(self) -> None:
         try:

@@ -1,0 +1,230 @@
+"""Commands on the node of a run, from the agent that runs them to the shell that shows them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+from agentnode import RUN, Node, eventually
+from shell import Shell
+
+from stoker.errors import Missing
+from stoker.model import layout
+from stoker.model.orders import Visit, VisitEnd, Wishes
+from stoker.model.report import Outcome, Phase
+from stoker.model.wire import dump, load
+
+WAITS = "import time; print('here', flush=True); time.sleep(600)"
+SECRET = "hunter2-hunter2"
+
+
+class Visitor:
+    """The server's part: wishes for commands, and reads what the agent says of them."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    def wish(self, **visits: tuple[str, ...]) -> None:
+        wished = tuple(Visit(id, words) for id, words in visits.items())
+        self.node.store.put(layout.wishes(RUN, self.node.attempt), dump(Wishes(visits=wished)))
+
+    def said(self, id: str, name: str = "out") -> bytes:
+        try:
+            return self.node.store.get(layout.visit(RUN, self.node.attempt, id) + name)
+        except Missing:
+            return b""
+
+    def end(self, id: str) -> VisitEnd:
+        return load(VisitEnd, eventually(lambda: self.said(id, "end.json"), f"the end of {id}"))
+
+
+@pytest.fixture
+def visitor(node: Node) -> Visitor:
+    return Visitor(node)
+
+
+def begin(node: Node, script: str = WAITS, **job: object) -> subprocess.Popen[bytes]:
+    node.order("python train.py", {"train.py": script}, **job)
+    agent = node.start(TOKEN=SECRET)
+    node.prints(b"here")
+    return agent
+
+
+def test_a_command_runs_once_where_the_script_is_with_its_variables(node: Node, visitor: Visitor) -> None:
+    agent = begin(node, env={"COLOUR": "green"})
+    line = "ls; echo $COLOUR $STOKER_RUN; echo aside >&2; echo once >> count; exit 7"
+    visitor.wish(one=("sh", "-c", line))
+    assert visitor.end("one") == VisitEnd(7)
+    assert visitor.said("one") == b"checkpoints\noutputs\ntrain.py\ngreen ants-1\n"
+    assert visitor.said("one", "err") == b"aside\n"
+    visitor.wish(one=("sh", "-c", line), two=("cat", "count"))
+    assert visitor.end("two") == VisitEnd(0)
+    assert visitor.said("two") == b"once\n"
+    node.cancel()
+    assert node.finish(agent).outcome is Outcome.CANCELLED
+
+
+def test_what_it_prints_comes_while_it_runs_and_is_ended_when_nobody_wishes_for_it(
+    node: Node, visitor: Visitor
+) -> None:
+    agent = begin(node)
+    visitor.wish(one=("sh", "-c", 'trap "echo bye; exit 9" INT; echo begun; while :; do sleep 0.05; done'))
+    eventually(lambda: visitor.said("one") == b"begun\n", "the first line")
+    assert visitor.said("one", "end.json") == b""
+    visitor.wish()
+    assert visitor.end("one") == VisitEnd(9, "it was ended")
+    assert visitor.said("one") == b"begun\nbye\n"
+    assert node.report().phase is Phase.RUNNING, "the script has not noticed"
+    node.cancel()
+    node.finish(agent)
+
+
+def test_one_that_does_not_heed_is_killed(node: Node, visitor: Visitor) -> None:
+    agent = begin(node)
+    visitor.wish(one=("sh", "-c", 'trap "" INT TERM; echo begun; while :; do sleep 0.05; done'))
+    eventually(lambda: visitor.said("one") == b"begun\n", "the first line")
+    visitor.wish()
+    assert visitor.end("one").exit_code == 137
+    node.cancel()
+    node.finish(agent)
+
+
+def test_the_secrets_of_the_run_are_starred_out_also_where_they_come_in_pieces(node: Node, visitor: Visitor) -> None:
+    agent = begin(node, secrets=("TOKEN",))
+    halves = "import os, time; t = os.environ['TOKEN']; os.write(1, t[:5].encode()); time.sleep(0.3); print(t[5:])"
+    visitor.wish(one=("sh", "-c", "echo $TOKEN >&2"), two=("python", "-c", halves))
+    assert (visitor.end("one"), visitor.end("two")) == (VisitEnd(0), VisitEnd(0))
+    stars = b"*" * len(SECRET) + b"\n"
+    assert (visitor.said("one", "err"), visitor.said("two")) == (stars, stars)
+    inside = json.loads(node.folder.joinpath("inside.json").read_bytes())
+    assert "TOKEN" not in inside["env"]
+    assert node.folder.joinpath("inside.json").stat().st_mode & 0o777 == 0o600
+    node.cancel()
+    node.finish(agent)
+
+
+def test_a_command_that_is_not_there_says_so(node: Node, visitor: Visitor) -> None:
+    agent = begin(node)
+    visitor.wish(one=("nosuch",))
+    assert visitor.end("one") == VisitEnd(127)
+    assert b"nosuch: not found" in visitor.said("one", "err")
+    node.cancel()
+    node.finish(agent)
+
+
+def test_much_output_is_whole(node: Node, visitor: Visitor) -> None:
+    agent = begin(node)
+    visitor.wish(one=("sh", "-c", "seq 1 200000"))
+    assert visitor.end("one") == VisitEnd(0)
+    assert visitor.said("one") == "".join(f"{n}\n" for n in range(1, 200_001)).encode()
+    node.cancel()
+    node.finish(agent)
+
+
+def test_the_end_of_the_script_ends_the_command_and_the_run_is_none_the_worse(node: Node, visitor: Visitor) -> None:
+    agent = begin(node, "import os, time; print('here', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.02)")
+    visitor.wish(one=("sh", "-c", "touch go; sleep 600"))
+    assert visitor.end("one").message == "the script has ended"
+    report = node.finish(agent)
+    assert report.outcome is Outcome.SUCCEEDED
+    assert node.events("left-behind") == []
+
+
+def test_a_kept_node_lets_people_in_after_the_failure_until_it_is_told_to_end(node: Node, visitor: Visitor) -> None:
+    agent = begin(
+        node, "print('here', flush=True); open('clue', 'w').write('x is nan'); raise SystemExit(3)", keep_failed="10m"
+    )
+    node.reaches(Phase.DONE)
+    assert node.report().outcome is Outcome.FAILED
+    visitor.wish(one=("cat", "clue"))
+    assert visitor.end("one") == VisitEnd(0)
+    assert visitor.said("one") == b"x is nan"
+    agent.send_signal(signal.SIGTERM)
+    node.finish(agent)
+
+
+def test_a_kept_node_goes_by_itself_when_its_time_is_up(node: Node) -> None:
+    agent = begin(node, "print('here', flush=True); raise SystemExit(3)", keep_failed="1s")
+    assert node.finish(agent).exit_code == 3
+
+
+# --- from the shell
+
+
+def started(shell: Shell, script: str = WAITS, **job: object) -> str:
+    shell.write("train.py", script)
+    shell.job("python train.py", **job)
+    name = shell.stoker("run", "--detach").stdout.strip()
+    shell.wait_for(lambda: "here" in shell.stoker("logs", name).stdout, "the script")
+    return name
+
+
+def test_exec_shows_both_streams_and_ends_as_the_command_does(shell: Shell) -> None:
+    name = started(shell)
+    done = shell.stoker("exec", name, "--", "sh", "-c", "pwd; echo aside >&2; exit 7", code=7)
+    assert done.stdout.startswith(str(shell.home / "nodes"))
+    assert done.stderr == "aside\n"
+    assert shell.stoker("exec", name, "ls", "-1", "train.py").stdout == "train.py\n"
+    assert shell.facts(name)["state"] == "running"
+
+
+def test_ctrl_c_ends_the_command_there_and_its_last_words_arrive(shell: Shell) -> None:
+    name = started(shell)
+    line = 'trap "echo bye; exit 9" INT; echo begun; while :; do sleep 0.05; done'
+    with shell.start("exec", name, "--", "sh", "-c", line) as visit:
+        assert visit.stdout and visit.stdout.readline() == "begun\n"
+        visit.send_signal(signal.SIGINT)
+        out, err = visit.communicate(timeout=30)
+    assert (visit.returncode, out, err) == (9, "bye\n", "stoker: it was ended\n")
+    assert shell.facts(name)["state"] == "running"
+
+
+def test_who_hangs_up_ends_the_command(shell: Shell) -> None:
+    name = started(shell)
+    with shell.start("exec", name, "--", "sh", "-c", "echo $$; sleep 600") as visit:
+        assert visit.stdout
+        pid = int(visit.stdout.readline())
+        visit.kill()
+        visit.wait()
+    shell.wait_for(lambda: not _alive(pid), "the command to end")
+
+
+def test_a_run_without_a_node_is_refused_in_words(shell: Shell) -> None:
+    shell.job("true")
+    shell.stoker("run")
+    refused = shell.stoker("exec", "job-1", "--", "ls", code=2)
+    assert refused.stderr.startswith("error: `job-1` has no node: it is succeeded\nhint: ")
+    assert "there is no command to run" in shell.stoker("exec", "job-1", code=2).stderr
+
+
+def test_a_failed_run_keeps_its_node_says_how_to_get_in_and_gives_it_back(shell: Shell) -> None:
+    shell.write("train.py", "open('clue', 'w').write('x is nan'); raise SystemExit(3)")
+    shell.job("python train.py")
+    failed = shell.stoker("run", "--keep-failed", "30m", code=3)
+    assert "its node is kept until" in failed.stderr
+    assert "stoker exec job-1 -- COMMAND" in failed.stderr
+    assert "stoker release job-1" in failed.stderr
+    assert shell.stoker("exec", "job-1", "--", "cat", "clue").stdout == "x is nan"
+    assert "failed, node kept" in shell.stoker("ps").stdout
+    assert "kept for 29m" in shell.stoker("show", "job-1").stdout
+    refused = shell.stoker("rm", "job-1", "--yes", code=2)
+    assert "stoker release job-1" in refused.stderr
+    shell.kill_server()
+    assert shell.stoker("exec", "job-1", "--", "cat", "clue").stdout == "x is nan", "the next server keeps it too"
+    shell.stoker("release", "job-1")
+    shell.wait_for(lambda: not list((shell.home / "nodes").iterdir()), "the node to be gone")
+    assert shell.facts("job-1")["kept_until"] is None
+    assert "no node of `job-1` is kept" in shell.stoker("release", "job-1", code=2).stderr
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    time.sleep(0.02)
+    return True
