@@ -98,7 +98,7 @@ def _set_up(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
 
 
 def _tell(pieces: Sequence[Piece]) -> None:
-    rows = [[one.kind, one.name, _STATES[one.state], _cost(one), one.why] for one in pieces]
+    rows: list[list[Cell | str]] = [[one.kind, one.name, _STATES[one.state], _cost(one), one.why] for one in pieces]
     for line in table(_COLUMNS, rows, terminal.width(), paint_data):
         show(line)
     counts = Counter(one.state for one in pieces)

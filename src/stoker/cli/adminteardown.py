@@ -117,7 +117,7 @@ def _question(pieces: Sequence[Piece]) -> str:
 
 
 def _tell(pieces: Sequence[Piece]) -> None:
-    rows = [[one.kind, one.name, _STATES[one.state], _data(one)] for one in pieces]
+    rows: list[list[Cell | str]] = [[one.kind, one.name, _STATES[one.state], _data(one)] for one in pieces]
     for line in table(_COLUMNS, rows, terminal.width(), paint_data) if rows else ():
         show(line)
 

@@ -25,12 +25,9 @@ VALUES: Mapping[CredentialKind, tuple[str, ...]] = {
     CredentialKind.ACCOUNT_KEY: ("key",),
     CredentialKind.SAS: ("token",),
     CredentialKind.CONNECTION_STRING: ("text",),
-    CredentialKind.LOGIN: (
-        "?tenant",
-        "?client",
-        "?secret",
-        "?authority",
-    ),  # none of them: whoever is logged in on this machine
+    # Without a secret: whoever is logged in on this machine. The authority and its certificate are those of an Azure
+    # that is not the public one.
+    CredentialKind.LOGIN: ("?tenant", "?client", "?secret", "?authority", "?ca_file"),
     CredentialKind.S3_KEY: ("id", "secret", "?session", "?role"),  # role: the ARN to assume for nodes
 }
 

@@ -8,6 +8,8 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from stoker.errors import StoreDenied
@@ -40,14 +42,15 @@ class Login:
     def _ask(self) -> tuple[str, float]:
         if self._values.get("secret"):
             return self._principal()
-        return _identity() or _command()
+        return _identity(self._values) or _command()
 
     def _principal(self) -> tuple[str, float]:
         fields = {"client_id": self._values["client"], "client_secret": self._values["secret"]}
         body = urlencode({**fields, "grant_type": "client_credentials", "scope": _SCOPE}).encode()
         target = f"/{self._values['tenant']}/oauth2/v2.0/token"
         form = {"Content-Type": "application/x-www-form-urlencoded"}
-        reply = Wire(self._authority).ask(lambda: Request("POST", target, form, body))
+        wire = Wire(self._authority, ca_file=self._values.get("ca_file", ""))
+        reply = wire.ask(lambda: Request("POST", target, form, body))
         found = json.loads(reply.body or b"{}")
         if "access_token" not in found:
             said = str(found.get("error_description", f"status {reply.status}")).splitlines()[0]
@@ -55,13 +58,19 @@ class Login:
         return str(found["access_token"]), time.time() + float(found.get("expires_in", 3600))
 
 
-def _identity() -> tuple[str, float] | None:
+def _identity(values: Mapping[str, str]) -> tuple[str, float] | None:
+    """With an authority of its own where one is named, which the public Azure does not vouch for."""
     try:
         identity = importlib.import_module("azure.identity")  # where the user has it; slow to load
     except ImportError:
         return None
+    own: dict[str, Any] = {}
+    if authority := values.get("authority"):
+        own = {"authority": authority, "disable_instance_discovery": True}
+    if ca_file := values.get("ca_file"):
+        own["connection_verify"] = ca_file
     try:
-        found = identity.DefaultAzureCredential().get_token(_SCOPE)
+        found = identity.DefaultAzureCredential(**own).get_token(_SCOPE)
     except Exception as error:  # every kind of login it knows has errors of its own
         raise StoreDenied(f"nobody is logged in to Azure: {str(error).splitlines()[0]}", hint=_HINT) from error
     return str(found.token), float(found.expires_on)

@@ -43,14 +43,14 @@ class Reply(NamedTuple):
 class Wire:
     """A server, by its scheme, host and port."""
 
-    def __init__(self, endpoint: str, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, endpoint: str, timeout_s: float = _TIMEOUT_S, *, ca_file: str = "") -> None:
         parts = urlsplit(endpoint)
         self.place = f"{parts.scheme}://{parts.netloc}"
         self._secure = parts.scheme == "https"
         self._address = (parts.hostname or "", parts.port or (443 if self._secure else 80))
         self._timeout_s = timeout_s
         self._of_thread = threading.local()
-        self._trust = ssl.create_default_context() if self._secure else None
+        self._trust = ssl.create_default_context(cafile=ca_file or None) if self._secure else None
 
     def ask(self, make: Callable[[], Request], *, tries: int = TRIES) -> Reply:
         """`make` is called for every try, since a signature holds the time. The last answer is given back whatever its
