@@ -62,6 +62,12 @@ class JobInvalid(BadInput):
         return f"{self.file}:{problem.line}:{problem.column}: {problem}"
 
 
+class BudgetTooSmall(BadInput):
+    """What may be spent is less than the shortest attempt costs. The message names the least that would do."""
+
+    code = "budget-too-small"
+
+
 class SnapshotRefused(BadInput):
     """The source tree cannot be taken along: too large, unreadable, or it never holds still."""
 
@@ -236,6 +242,12 @@ class TwinFailed(StokerError):
     """The simulated cloud could not make, find or reach one of its machines."""
 
     code = "twin-failed"
+
+
+class AzuriteMissing(TwinFailed):
+    """The program that the simulated cloud keeps blobs with is not installed."""
+
+    code = "azurite-missing"
 
 
 class RunFailed(StokerError):

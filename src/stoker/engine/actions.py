@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stoker.model.money import Fuse
 from stoker.model.run import Run
 
 
@@ -12,6 +13,7 @@ class StartNode:
     """Write the newest attempt's orders, then ask the provider for its node."""
 
     run: Run
+    fuse: Fuse | None = None  # what it may spend
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,7 @@ class TellAgent:
     """Write the run's wish where the newest attempt's agent reads it."""
 
     run: Run
+    fuse: Fuse | None = None  # what it may spend from now on; None: nothing to say about that
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stoker.engine import kept
+from stoker.engine import fuse, kept, meter
 from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.deadline import noted
 from stoker.engine.decision import Decision
 from stoker.engine.market import WEATHER
 from stoker.engine.moving import attend
+from stoker.engine.resuming import RESTART_S, may_resume
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish
@@ -22,6 +23,7 @@ from stoker.model.report import Outcome, Report
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
+MUTE_S = 1200.0  # from asking for a node to its agent's first word; drivers come before that only in an own image
 MOST_LOST = 5  # a run whose nodes keep vanishing is a run that cannot be had
 
 
@@ -29,7 +31,7 @@ def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
     """The next facts of one run. Called again and again; without news it changes nothing."""
     if run.state.ended:
         return kept.tend(run, seen, now)
-    if run.state is RunState.QUEUED:
+    if run.state in (RunState.QUEUED, RunState.PAUSED):
         return _waiting(run, seen, now)
     if seen.report and seen.report.outcome:
         return _conclude(run, seen.report, seen.report.outcome, now)
@@ -40,8 +42,10 @@ def begin(run: Run, now: datetime, offer: Offer | None = None) -> Decision:
     """A queued run gets a node: called once placement has found room for it."""
     number = len(run.attempts) + 1
     attempt = Attempt(number, node_key(run, number), AttemptState.ASKED, now, offer=offer)
-    started = replace(run, state=RunState.STARTING, reason="", attempts=(*run.attempts, attempt))
+    started = replace(run, state=RunState.STARTING, reason="", hint="", attempts=(*run.attempts, attempt))
+    started = meter.asked(started, attempt.key, offer.usd_per_hour, now) if offer else started
     what = f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}" if offer else "a node"
+    what = f"its machine again, {what}" if offer and offer.again else what
     return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", f"attempt {number} asked for {what}")
 
 
@@ -52,15 +56,17 @@ def node_key(run: Run, number: int) -> str:
 def ask_ahead(run: Run, offer: Offer, now: datetime) -> Decision:
     """The newest attempt is about to be evicted: the node that will go on is asked for while it still saves."""
     warned = _with_newest(run, replace(_newest(run), spare=offer))
+    warned = meter.asked(warned, node_key(run, _newest(run).number + 1), offer.usd_per_hour, now)
     text = f"a {offer.size} in {offer.place} was asked for, to go on with"
     return Decision(warned, (StartSpare(warned),)).noting(now, "asked-ahead", text)
 
 
 def _waiting(run: Run, seen: Sighting, now: datetime) -> Decision:
     if run.wish is Wish.CANCEL:
-        return _end(run, RunState.CANCELLED, now, "cancelled before it started", 130)
-    stops = tuple(StopNode(run.job.on, key) for key in seen.leftovers)
-    return Decision(run, stops)
+        before = "cancelled before it started" if run.state is RunState.QUEUED else "cancelled while it was paused"
+        return _end(run, RunState.CANCELLED, now, before, 130)
+    spare = {sight.key for sight in seen.nodes if may_resume(run, sight)}
+    return Decision(run, tuple(StopNode(run.job.on, key) for key in seen.leftovers if key not in spare))
 
 
 def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
@@ -74,15 +80,18 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.trouble:
         return _lost(run, f"the node could not be started: {seen.trouble}", now, seen.trouble_code)
     if seen.node and seen.node.state is NodeState.GONE:
-        if attempt.notice:  # a little earlier than was said, as happens
+        if attempt.notice or seen.node.taken:  # a little earlier than was said, or without a word, as happens
             return _evicted(run, now)
         return _lost(run, seen.node.reason or "its node went away", now, seen.node.trouble)
     if seen.report and (heard := _hear(run, seen.report, now)):
         return heard
-    if attempt.notice and now >= attempt.notice.deadline:
+    restarts = attempt.notice is not None and attempt.notice.returns  # it is there again in a moment
+    if attempt.notice and not restarts and now >= attempt.notice.deadline:
         return _evicted(run, now).doing(StopNode(run.job.on, attempt.key))
-    if seen.silent_s > seen.patience_s:
+    if seen.silent_s > max(seen.patience_s, RESTART_S if restarts else 0.0):
         return _lost(run, f"its node has said nothing for {seen.silent_s:.0f} s", now)
+    if seen.node and not seen.report and (now - attempt.asked_at).total_seconds() > MUTE_S:
+        return _lost(run, f"its node was there for {MUTE_S / 60:.0f} minutes and has never said a word", now)
     if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
         return _lost(run, "its node is no longer there", now)
     if run.wish is Wish.CANCEL:
@@ -126,6 +135,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         exit_code=report.exit_code,
         message=report.message,
         hint=report.hint,
+        stays=report.stays,
     )
     run = _with_newest(run, ended)
     run = replace(
@@ -141,6 +151,8 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
             return _end(run, RunState.SUCCEEDED, now, report.message, 0)
         case Outcome.CANCELLED if run.wish is Wish.CANCEL:
             return _end(run, RunState.CANCELLED, now, report.message or "cancelled", 130)
+        case Outcome.BUDGET_REACHED:
+            return _burnt(run, now)
         case Outcome.EVICTED:
             return _evicted(run, now)
         case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
@@ -169,6 +181,13 @@ def _evicted(run: Run, now: datetime) -> Decision:
     return again.noting(now, "evicted", f"attempt {attempt.number} was evicted {notice}; starting another")
 
 
+def _burnt(run: Run, now: datetime) -> Decision:
+    """Its node stopped by its own fuse."""
+    if run.wish is Wish.CANCEL:
+        return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+    return fuse.burnt(run, now)
+
+
 def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
     """What the machine was told by whoever owns it. Its times are by its own clock, ours are reckoned from now."""
     attempt = _newest(run)
@@ -176,8 +195,10 @@ def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
         return None
     if report.notice and not attempt.notice:
         left_s = max((report.notice.deadline - report.at).total_seconds(), 0.0)
-        notice = Notice(now, now + timedelta(seconds=left_s), drill=False)
-        text = f"attempt {attempt.number} was given {left_s:.0f} s notice of its eviction"
+        returns = report.notice.returns
+        notice = Notice(now, now + timedelta(seconds=left_s), drill=False, returns=returns)
+        what = "a restart of its machine" if returns else "its eviction"
+        text = f"attempt {attempt.number} was given {left_s:.0f} s notice of {what}"
         return Decision(_with_newest(run, replace(attempt, notice=notice))).noting(now, "notice", text)
     if attempt.notice and not report.notice:
         kept = _with_newest(run, replace(attempt, notice=None, spare=None))
@@ -195,6 +216,8 @@ def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
     """After an attempt that ended through no fault of the script."""
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+    if _newest(run).fused:
+        return fuse.burnt(run, now)
     number = _newest(run).number
     if _losses(run) >= MOST_LOST:
         return _end(run, RunState.FAILED, now, f"{why}; {MOST_LOST} attempts were lost like this", 125)

@@ -15,6 +15,7 @@ from stoker.engine.market import WEATHER
 from stoker.engine.sighting import Sighting
 from stoker.model.money import Spell
 from stoker.model.node import NodeSight, NodeState
+from stoker.model.report import Outcome
 from stoker.model.run import Event, Run
 
 MARK_S = 60.0  # how often a spell that goes on is marked as seen: what a clock that is set back can hide at most
@@ -35,6 +36,8 @@ def metered(run: Run, seen: Sighting, now: datetime) -> Run:
     """The run with what was seen of its nodes taken into account. Without news it changes nothing but, once in a
     minute, the marks of what goes on."""
     sights = {sight.key: sight for sight in seen.nodes}
+    if not run.spells and not any(sight.usd_per_hour > 0 for sight in seen.nodes):
+        return run
     spells = [after for spell in run.spells for after in _after(spell, sights.get(spell.key), seen, run, now)]
     spells += _unmetered(run, spells, sights, now)
     return replace(run, spells=tuple(spells)) if tuple(spells) != run.spells else run
@@ -91,7 +94,7 @@ def _after(spell: Spell, sight: NodeSight | None, seen: Sighting, run: Run, now:
         yield closed
         yield from _after(replace(spell, since=now, seen_at=now if spell.seen_at else None), sight, seen, run, now)
     elif sight is None:
-        yield spell if _is_expected(spell, run) else replace(spell, until=_gone_by(last, seen, now))
+        yield spell if _is_expected(spell, run) else replace(spell, until=_gone_by(run, last, seen, now))
     elif sight.state is NodeState.GONE and sight.usd_per_hour <= 0:
         never = spell.seen_at is None and sight.trouble in WEATHER  # it could not be had, so nobody counted
         yield replace(spell, until=spell.since if never else now)
@@ -126,12 +129,17 @@ def _is_expected(spell: Spell, run: Run) -> bool:
     return spell.key == ahead or (spell.key == attempt.key and not attempt.state.over)
 
 
-def _gone_by(last: datetime, seen: Sighting, now: datetime) -> datetime:
+def _gone_by(run: Run, last: datetime, seen: Sighting, now: datetime) -> datetime:
     """A node that is no longer there went at some moment since it was last seen: now at the latest, or, where nobody
-    looked for long, when its lease was over."""
+    looked for long, when its lease was over; one that said that its own fuse ended it, when its budget was spent."""
     if not seen.outlives_s:
         return now
-    return min(now, last + timedelta(seconds=MARK_S + seen.outlives_s))
+    ends = [now, last + timedelta(seconds=MARK_S + seen.outlives_s)]
+    by_fuse = seen.report is not None and seen.report.outcome is Outcome.BUDGET_REACHED
+    left = (run.budget or Decimal(0)) - spent(run, last)
+    if by_fuse and left > 0:
+        ends.append(last + timedelta(microseconds=int(left * _HOUR_US / rate(run))))
+    return max(min(ends), last)
 
 
 def _unmetered(run: Run, spells: list[Spell], sights: Mapping[str, NodeSight], now: datetime) -> Iterator[Spell]:

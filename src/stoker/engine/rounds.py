@@ -6,13 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from stoker.engine import meter, paying
 from stoker.engine.deadline import words
 from stoker.engine.decision import Decision
-from stoker.engine.lifecycle import advance, ask_ahead, begin
+from stoker.engine.fuse import Allowance
+from stoker.engine.lifecycle import ask_ahead, begin
+from stoker.engine.limits import NONE, Limits, allowances
 from stoker.engine.market import Market, choose, why_none
 from stoker.engine.moving import wanted
 from stoker.engine.placement import place
 from stoker.engine.receipt import with_effort
+from stoker.engine.resuming import may_resume, resumed
 from stoker.engine.sighting import Sighting
 from stoker.model.node import Offer
 from stoker.model.orders import Wish
@@ -30,48 +34,74 @@ def decide(
     slots: Mapping[str, int | None],
     now: datetime,
     market: Market | None = None,
+    limits: Limits = NONE,
 ) -> list[Decision]:
     """A decision for every run that something was seen of or that begins. `seen` is by run id and may leave out runs
     that are untouched: a thousand waiting runs cost next to nothing. `slots` is by provider. `market` holds the offers
-    of providers that have several; the runs of others begin without one."""
-    after = {run.id: run for run in runs}
-    decisions = {run_id: _advanced(after[run_id], sighting, now) for run_id, sighting in seen.items()}
+    of providers that have several; the runs of others begin without one. `limits` are those of administrators."""
+    market = market or {}
+    before = {run.id: run for run in runs}
+    after = before | {run_id: meter.metered(before[run_id], sighting, now) for run_id, sighting in seen.items()}
+    allowed = allowances(after.values(), limits, now)
+    decisions = {
+        run_id: _advanced(before[run_id], after[run_id], sighting, allowed.get(run_id), now)
+        for run_id, sighting in seen.items()
+    }
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
-    held = {run_id for run_id, sighting in seen.items() if _in_the_way(sighting)}
+    held = {run_id for run_id, sighting in seen.items() if _in_the_way(after[run_id], sighting)}
     for run in place(after.values(), slots, now, held=held):
-        offer, waits = _offer(run, market or {}, now)
+        offers = paying.payable(run, market, allowed.get(run.id), now)
+        if offers is None:
+            so_far = decisions.get(run.id, Decision(run))
+            decisions[run.id] = paying.held_back(so_far, market, allowed[run.id], now)
+            continue
+        offer, waits = _offer(run, seen.get(run.id), offers, now)
         if waits:
             decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
             continue
-        before, begun = decisions.get(run.id, Decision(run)), begin(run, now, offer)
+        so_far, begun = decisions.get(run.id, Decision(run)), begin(run, now, offer)
         if run.job.deadline and offer:
             begun = begun.noting(now, "deadline", words(run, now))
-        decisions[run.id] = Decision(begun.run, (*before.actions, *begun.actions), (*before.events, *begun.events))
-    for run in after.values():
-        if run.id in decisions and (spare := _spare(decisions[run.id].run, seen.get(run.id), market or {}, now)):
-            before, asked = decisions[run.id], ask_ahead(decisions[run.id].run, spare, now)
-            decisions[run.id] = Decision(asked.run, (*before.actions, *asked.actions), (*before.events, *asked.events))
-    return list(decisions.values())
+        decisions[run.id] = _joined(so_far, begun)
+        if limits.given:  # what this one may cost is no longer there for those behind it
+            after[run.id] = begun.run
+            allowed = allowances(after.values(), limits, now)
+    for run_id, decision in list(decisions.items()):
+        offers = paying.payable(decision.run, market, allowed.get(run_id), now)
+        if spare := _spare(decision.run, seen.get(run_id), offers or {}, now):
+            decisions[run_id] = _joined(decision, ask_ahead(decision.run, spare, now))
+    after |= {run_id: decision.run for run_id, decision in decisions.items()}
+    allowed = allowances(after.values(), limits, now)
+    return [
+        paying.with_fuse(decision, seen.get(run_id), allowed.get(run_id), now) for run_id, decision in decisions.items()
+    ]
 
 
-def _advanced(run: Run, sighting: Sighting, now: datetime) -> Decision:
-    decision = advance(run, sighting, now)
+def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
+    decision = paying.advanced(before, metered, sighting, allowance, now)
     return replace(decision, run=with_effort(decision.run, sighting.report))
 
 
-def _in_the_way(sighting: Sighting) -> bool:
-    """Something of an earlier attempt may still run."""
+def _joined(first: Decision, then: Decision) -> Decision:
+    """Two decisions about one run, the second made upon the first."""
+    return Decision(then.run, (*first.actions, *then.actions), (*first.events, *then.events))
+
+
+def _in_the_way(run: Run, sighting: Sighting) -> bool:
+    """Something of an earlier attempt may still run. A machine that is taken over runs nothing of it any more."""
     node = sighting.node is not None and not sighting.node.still
-    return node or bool(set(sighting.leftovers) - set(sighting.still))
+    over = {sight.key for sight in sighting.nodes if may_resume(run, sight)}
+    return node or bool(set(sighting.leftovers) - set(sighting.still) - over)
 
 
-def _offer(run: Run, market: Market, now: datetime) -> tuple[Offer | None, str]:
+def _offer(run: Run, sighting: Sighting | None, market: Market, now: datetime) -> tuple[Offer | None, str]:
     """The offer to take, and where there is none to be had now, why."""
     if run.attempt and run.attempt.spare:
         return run.attempt.spare, ""
     if not any(name == run.job.on for name, _ in market):
         return None, ""
-    offer = choose(run, market, now)
+    best = choose(run, market, now)
+    offer = resumed(run, sighting, market, best, now) or best
     return offer, "" if offer else why_none(run, market, now)
 
 
@@ -82,7 +112,7 @@ def _spare(run: Run, sighting: Sighting | None, market: Market, now: datetime) -
     if attempt is None or attempt.state.over or attempt.spare or run.wish is not Wish.GO_ON:
         return None
     if attempt.notice:
-        return None if attempt.notice.drill else choose(run, market, now)
+        return None if attempt.notice.drill or attempt.notice.returns else choose(run, market, now)
     in_the_way = sighting is None or sighting.leftovers  # perhaps what is left of the last one asked for ahead
     return None if in_the_way else wanted(run, market, now)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+LAST_WORDS_S = 120.0  # to save and upload, once the lease is over
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Lasts `seconds` from the moment the node first sees this `number`: no two clocks have to agree."""

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
+
+
+UNLIMITED = Decimal(10**9)  # more than anybody can set
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +45,19 @@ class Fuse:
         if self.usd_per_hour <= 0:
             return float("inf")
         return float((self.stop_at_usd - self.spent_usd) * 3600 / self.usd_per_hour)
+
+
+class Period(StrEnum):
+    """Of time, by UTC."""
+
+    DAY = "day"
+    MONTH = "month"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What may be spent in each day or month; set by an administrator."""
+
+    period: Period
+    usd: Decimal
+    person: str = ""  # empty: everybody together

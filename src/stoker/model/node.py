@@ -104,6 +104,7 @@ class NodeSight:
     resources: tuple[str, ...] = ()  # what it is made of, each as `kind/name`; empty where that costs nothing
     usd_per_hour: Decimal = Decimal(0)  # what it costs now
     machine: str = ""  # the key it was first had under, where it has been given to a later node since; empty: its own
+    taken: bool = False  # gone because the provider took it away, as it does with spot machines
     unfinished: bool = False  # its making was begun and broke off: asking for it once more goes on with it
     resumable: bool = False  # switched off, with its disk: it can be asked for again, as `Offer.again`
     server: str = ""  # the id of another server, whose it is; empty: ours

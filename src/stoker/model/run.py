@@ -60,6 +60,7 @@ class Attempt:
     offer: Offer | None = None  # what its node is; None: the provider has but one kind
     trouble: str = ""  # the code of the error that ended it, such as `no-capacity`
     spare: Offer | None = None  # what was asked for ahead: the node of the attempt behind it
+    stays: bool = False  # it is over, and its machine is there for the next one, as after a restart
     refusals: tuple[Refusal, ...] = ()  # of what was asked for ahead, newest last
     moving: str = ""  # why its notice is our own doing, in words; empty: it is not
     first: Mark | None = None  # of its progress, where the run has a deadline
@@ -103,6 +104,7 @@ class Run:
     land_problem: str = ""  # why they could not be brought there
     budget: Decimal | None = None  # the most it may cost in all; the job's, unless somebody has set another
     warned_usd: Decimal = Decimal(0)  # the budget whose warning was given
+    save_s: float = 0.0  # what saving and uploading has taken at most, as its nodes say
     spells: tuple[Spell, ...] = ()  # what its nodes have cost, oldest first; none where they cost nothing
     version: int = 0  # grows with every saved change
 

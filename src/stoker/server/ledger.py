@@ -93,6 +93,7 @@ class Ledger:
     async def remove(self, run: Run) -> None:
         async with self.lock:
             await call(self._database.remove, run.id)
+            self._open.pop(run.id, None)  # one that is over may still be tended
 
     async def stop_recording(self, run: Run) -> None:
         """What lies in the store of the run is about to be removed."""

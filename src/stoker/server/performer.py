@@ -6,15 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
 from stoker.engine.eviction import rate_per_hour
+from stoker.engine.fuse import is_news
 from stoker.engine.lifecycle import node_key
 from stoker.errors import Missing, ProviderFailed, StokerError, StoreUnavailable
 from stoker.model import layout, wire
+from stoker.model.money import UNLIMITED, Fuse
 from stoker.model.node import NodeRequest
 from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.run import Attempt, AttemptState, Event, Run
@@ -62,6 +65,7 @@ class Performer:
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
         self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
         self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
+        self._fuses: dict[str, Fuse] = {}  # node key to what its agent was told that it may spend
         self._store_trouble: dict[str, str] = {}  # node key to why its store could not be used
 
     @property
@@ -72,11 +76,12 @@ class Performer:
     async def perform(self, action: Action) -> None:
         """Quick actions are done on return; long ones go on in the background, once at a time."""
         match action:
-            case StartNode(run):
-                await self._with_store(run, "start", self._start)
+            case StartNode(run, fuse):
+                await self._with_store(run, "start", partial(self._start, fuse))
             case StartSpare(run):
                 await self._with_store(run, "start spare", self._start_spare)
-            case TellAgent(run):
+            case TellAgent(run, fuse):
+                self._note_fuse(_attempt(run).key, fuse)
                 if self._has_news(run, _attempt(run)):
                     await self._with_store(run, "tell", self._tell)
                 if self._leases.is_due(run, _attempt(run)):
@@ -111,9 +116,10 @@ class Performer:
             self._store_trouble[attempt.key] = error.message
             await asyncio.sleep(_PAUSE_S)
 
-    async def _start(self, run: Run, attempt: Attempt) -> None:
+    async def _start(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
         store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
-        await self._ask_for(run, attempt, lambda: store.put(key, wire.dump(self._orders(run, attempt))))
+        orders = replace(self._orders(run, attempt), fuse=fuse)
+        await self._ask_for(run, attempt, lambda: store.put(key, wire.dump(orders)))
 
     async def _start_spare(self, run: Run, attempt: Attempt) -> None:
         """The node behind this attempt's: it gets its orders when its time has come."""
@@ -139,6 +145,8 @@ class Performer:
                 seal=seal,
                 labels={"run": run.name, "owner": run.person},
             )
+            if attempt.offer and attempt.offer.again:
+                await call(self._accesses.hand_over, run, attempt.offer.again, key, request.variables)
             await call(self._providers[run.job.on].start, request)
             self._wishes.setdefault(attempt.key, Wishes())
         except StoreUnavailable:
@@ -184,8 +192,16 @@ class Performer:
         if wishes.wish is Wish.CANCEL:
             self.told.setdefault(attempt.key, self._clock.steady())
 
+    def _note_fuse(self, key: str, fuse: Fuse | None) -> None:
+        """A node reckons on by itself: it hears of its fuse again only where that has moved, or was taken off."""
+        said = self._fuses.get(key)
+        if fuse and is_news(said, fuse):
+            self._fuses[key] = fuse
+        elif fuse is None and said and said.stop_at_usd != UNLIMITED:
+            self._fuses[key] = replace(said, stop_at_usd=UNLIMITED, as_of=self._clock.now())
+
     def _wished(self, run: Run, attempt: Attempt) -> Wishes:
-        return replace(_wishes(run, attempt), visits=self._visits.of(attempt.key))
+        return replace(_wishes(run, attempt), visits=self._visits.of(attempt.key), fuse=self._fuses.get(attempt.key))
 
     def _said(self, store: Store, key: str) -> Wishes:
         """What an earlier server may have told the agent."""
@@ -203,6 +219,7 @@ class Performer:
             return
         self.told.pop(key, None)
         self._wishes.pop(key, None)
+        self._fuses.pop(key, None)
         self.trouble.pop(key, None)
         self._store_trouble.pop(key, None)
         self._accesses.forget(key)

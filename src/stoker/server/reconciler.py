@@ -9,11 +9,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stoker.engine.actions import Action
+from stoker.engine.fuse import release_s
 from stoker.engine.placement import why_waiting
+from stoker.engine.resuming import spared
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
 from stoker.errors import StokerError, StoreFailed
+from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, NodeSight, NodeState
 from stoker.model.report import Phase, Report
 from stoker.model.run import Run, RunState
@@ -110,6 +113,7 @@ class Reconciler:
         sights = await self._lookout.look(self._busy())
         for name, some in sights.items():
             self._gone[name] = {sight.key for sight in some if sight.state is NodeState.GONE}
+            self._gone[name] |= self._vanished(name, some)
         await self._reports.look(self._ledger.open, set().union(*self._gone.values()))
         slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
@@ -142,8 +146,13 @@ class Reconciler:
         mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-") and sight.key != spare}
         waiting = attempt.key not in claimed([run])
         current = None if waiting else mine.pop(attempt.key, None)
+        if attempt.key in self._gone[run.job.on] and current is None and not waiting:
+            current = NodeSight(attempt.key, NodeState.GONE, "its node is no longer there", still=True)
         if current and current.state is NodeState.GONE and not self._reports.heard_last(attempt.key):
             current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
+        nodes = [sight for sight in sights if sight.key.startswith(f"{run.id}-")]
+        if current and current.state is not NodeState.GONE and current.key not in {one.key for one in nodes}:
+            nodes.append(current)  # when it went is said in its last words
         said = self._reports.of(attempt.key)
         told, trouble = self._performer.told.get(attempt.key), self._performer.trouble.get(attempt.key)
         steady = self._clock.steady()
@@ -152,13 +161,30 @@ class Reconciler:
             report=said.report,
             spare=self._spare(spare, sights),
             leftovers=tuple(mine),
+            nodes=tuple(nodes),
             still=tuple(key for key, sight in mine.items() if sight.still),
             silent_s=steady - said.since if said.since else 0.0,
             patience_s=self._providers[run.job.on].features.patience_s,
+            outlives_s=self._outlives_s(run),
             wished_s=steady - told if told else 0.0,
             trouble=trouble.message if trouble else "",
             trouble_code=trouble.code if trouble else "",
         )
+
+    def _vanished(self, provider: str, sights: list[NodeSight]) -> set[str]:
+        """Keys of nodes that were there, and of which there is no trace."""
+        keys = {sight.key for sight in sights}
+        mine = [run for run in self._ledger.open if run.job.on == provider and run.attempt]
+        return {
+            spell.key
+            for run in mine
+            for spell in run.spells
+            if spell.until is None and spell.seen_at and spell.key not in keys
+        }
+
+    def _outlives_s(self, run: Run) -> float:
+        lease_s = self._providers[run.job.on].features.lease_s
+        return lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
 
     def _spare(self, key: str, sights: list[NodeSight]) -> NodeSight | None:
         """What was seen of the node that was asked for ahead; one that could not be asked for is as good as gone."""
@@ -169,9 +195,11 @@ class Reconciler:
         return next((sight for sight in sights if sight.key == key), None)
 
     def _sweep(self, sights: Sights) -> list[Action]:
-        needed = claimed(self._ledger.open)
-        steady = self._clock.steady()
         seen = {sight.key for some in sights.values() for sight in some}
+        needed = claimed(self._ledger.open) | spared(
+            self._ledger.open, [one for some in sights.values() for one in some]
+        )
+        steady = self._clock.steady()
         self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
         ages = {key: steady - since for key, since in self._unclaimed.items()}
         return [stop for name, some in sights.items() for stop in sweep(name, some, needed, ages, self._grace_s(name))]

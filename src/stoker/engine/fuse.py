@@ -1,0 +1,238 @@
+"""The fuse: a run never costs more than it may. Nodes stop by themselves; this is the server's half.
+
+What a run may cost in all is its allowance: its own budget, or what an administrator's limit leaves for it. Before that
+is spent the node saves, uploads and is released, and what those cost is held back: the reserve. `Attempt.fused` is the
+moment from which a node is expected to do so; its deadline is when it is stopped from outside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import ROUND_UP, Decimal
+
+from stoker.engine import meter
+from stoker.engine.actions import StopNode, TellAgent
+from stoker.engine.decision import Decision
+from stoker.errors import BudgetTooSmall, Conflict
+from stoker.model.money import Fuse
+from stoker.model.node import Offer
+from stoker.model.orders import Notice
+from stoker.model.report import Outcome, Report
+from stoker.model.run import Attempt, AttemptState, Run, RunState
+
+WARN_AT = Decimal("0.8")
+LEAST_SAVE_S = 3.0  # for saving and uploading, whatever it has taken so far
+CAUTION = 1.25  # how much longer than ever before it may take
+WORTH_S = 10.0  # of work, for which it is worth starting a machine
+NEWS_S, NEWS_SHARE = 1.0, 0.01  # a node is told again when the moment to stop has moved by more than both
+CENT = Decimal("0.01")
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What a run may have cost in all, and whose limit that is. `again`: when more will be allowed by itself."""
+
+    usd: Decimal
+    whose: str
+    again: datetime | None = None
+
+
+def own(run: Run) -> Allowance | None:
+    """What its budget allows; None: it has none."""
+    return None if run.budget is None else Allowance(run.budget, f"its budget of {dollars(run.budget)}")
+
+
+def release_s(run: Run) -> float:
+    """The longest that giving back what costs now may take, and is paid for."""
+    costing = {spell.key for spell in run.spells if spell.until is None}
+    offers = [one.offer for one in run.attempts if one.key in costing] + [run.attempt.spare if run.attempt else None]
+    return max((offer.release_s for offer in offers if offer), default=0.0)
+
+
+def save_s(run: Run) -> float:
+    """What is held back for a save and its upload."""
+    return max(LEAST_SAVE_S, CAUTION * run.save_s)
+
+
+def reserve(run: Run) -> Decimal:
+    """What a save, an upload and a release will still cost, if they begin now."""
+    return _cost(meter.rate(run), save_s(run) + release_s(run))
+
+
+def least(run: Run, offer: Offer) -> Decimal:
+    """What the shortest attempt that is worth its start costs on this offer."""
+    return _cost(offer.usd_per_hour, offer.ready_s + WORTH_S + save_s(run) + offer.release_s)
+
+
+def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool:
+    """Whether a node of this offer may be asked for, beside what costs already."""
+    return meter.spent(run, now) + reserve(run) + least(run, offer) <= allowance.usd
+
+
+def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
+    """Until its nodes have to be released, at what they cost now."""
+    fuse = told(run, allowance, now)
+    return fuse.seconds if fuse else float("inf")
+
+
+def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
+    """What its node has to know to stop by itself. None where nothing limits it, or nothing costs."""
+    rate = meter.rate(run)
+    if allowance is None or rate <= 0:
+        return None
+    stop_at = allowance.usd - _cost(rate, release_s(run))
+    return Fuse(stop_at, meter.spent(run, now), rate, now, save_s(run), allowance.whose)
+
+
+def is_news(said: Fuse | None, fresh: Fuse | None) -> bool:
+    """Whether a node that was told `said` has to hear `fresh`: the moment to stop, or what it depends on, has moved."""
+    if said is None or fresh is None:
+        return said != fresh
+    if (said.usd_per_hour, said.save_s, said.why) != (fresh.usd_per_hour, fresh.save_s, fresh.why):
+        return True
+    gone_s = (fresh.as_of - said.as_of).total_seconds()
+    moved_s = abs(said.seconds - gone_s - fresh.seconds)
+    return moved_s > max(NEWS_S, NEWS_SHARE * abs(fresh.seconds))
+
+
+def noted(run: Run, report: Report | None) -> Run:
+    """With how long saving takes, as far as its node says so. Small changes are not worth saving."""
+    if report is None or report.save_s <= 1.1 * run.save_s:
+        return run
+    return replace(run, save_s=report.save_s)
+
+
+def warned(run: Run, now: datetime) -> Decision:
+    """Once for each budget, when most of it is spent."""
+    if run.budget is None or run.warned_usd >= run.budget or run.state.ended:
+        return Decision(run)
+    spent = meter.spent(run, now)
+    if spent < WARN_AT * run.budget:
+        return Decision(run)
+    text = f"{WARN_AT:.0%} of its budget of {dollars(run.budget)} are spent: {dollars(spent)}"
+    return Decision(replace(run, warned_usd=run.budget)).noting(now, "budget-warning", text)
+
+
+def burn(run: Run, allowance: Allowance | None, now: datetime, *, there: bool = True) -> Decision | None:
+    """What becomes of a run that costs money and may not for much longer; None: nothing, for now. `there`: its node
+    has come, and has not gone yet."""
+    if allowance is None or not run.costing or run.state is RunState.PAUSED:
+        return None
+    left = left_s(run, allowance, now)
+    attempt = run.attempt
+    if run.state.ended:
+        return _unkept(run, allowance, now) if run.kept_until and left <= 0 else None
+    if run.state is RunState.QUEUED or attempt is None or attempt.state.over:
+        return paused(run, allowance, now).doing(*stops(run)) if left <= 0 else None
+    if attempt.fused is None:
+        return _light(run, attempt, allowance, left, now) if left <= save_s(run) else None
+    if left > 2 * save_s(run):
+        kept = _with_newest(run, replace(attempt, fused=None))
+        text = f"attempt {attempt.number} may go on: {allowance.whose} allows it"
+        return Decision(kept, (TellAgent(kept),)).noting(now, "fuse-withdrawn", text)
+    if now < attempt.fused.deadline:
+        return None
+    # What a node said last is still heard: the attempt is over when it is seen gone. One that never came said nothing.
+    return Decision(run, stops(run)) if there else burnt(run, now).doing(*stops(run))
+
+
+def burnt(run: Run, now: datetime) -> Decision:
+    """Its newest attempt ended because of the fuse. It goes on by itself if there is money after all, as when its
+    budget was raised meanwhile; what an administrator's limit says is asked when a node is chosen."""
+    attempt, allowance = run.attempts[-1], own(run)
+    ended = replace(attempt, state=AttemptState.ENDED, outcome=Outcome.BUDGET_REACHED, ended_at=attempt.ended_at or now)
+    run = _with_newest(run, replace(ended, spare=None))
+    offer = attempt.offer
+    if allowance and (offer is None or meter.spent(run, now) + least(run, offer) > allowance.usd):
+        return paused(run, allowance, now)
+    queued = replace(run, state=RunState.QUEUED, reason="stopped before its limit; waits for a new node")
+    return Decision(queued).noting(now, "fuse-blown", f"attempt {attempt.number} stopped before its limit was passed")
+
+
+def paused(run: Run, allowance: Allowance, now: datetime) -> Decision:
+    """Without a node, and not ended: it waits for somebody to raise its budget, or for the next day or month."""
+    if allowance.again:
+        reason = f"{allowance.whose} is spent; it goes on at {allowance.again:%H:%M on %d %B} UTC"
+        held = replace(_without_spare(run), state=RunState.QUEUED, reason=reason)
+        return Decision(held) if run.reason == reason else Decision(held).noting(now, "held", reason)
+    reason, hint = f"{allowance.whose} is spent", f"stoker budget {run.name} {2 * allowance.usd:f}"
+    stopped = replace(_without_spare(run), state=RunState.PAUSED, reason=reason, hint=hint)
+    return Decision(stopped).noting(now, "paused", f"paused: {reason}")
+
+
+def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datetime) -> Decision:
+    """None of these offers can be paid from what is left: the run waits, and says what it would take."""
+    cheapest = min(least(run, offer) for offer in offers)
+    left = max(allowance.usd - meter.spent(run, now), Decimal(0))
+    after = paused(run, allowance, now).run
+    reason = f"{allowance.whose} leaves {dollars(left)}, and the cheapest start costs {dollars(cheapest, up=True)}"
+    if allowance.again:
+        reason += f"; it goes on at {allowance.again:%H:%M on %d %B} UTC"
+    decision = Decision(replace(after, reason=reason))
+    return decision if run.reason == reason else decision.noting(now, "held" if allowance.again else "paused", reason)
+
+
+def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
+    """Somebody sets what the run may cost in all; None: whatever it costs. A paused run goes on if that is enough, one
+    under way is paused if it is less than it has cost. Raises BudgetTooSmall where a paused run could not go on."""
+    if run.state.ended:
+        raise Conflict(f"`{run.name}` has ended: {run.state}", hint=f"see it with `stoker show {run.name}`")
+    after = replace(run, budget=usd)
+    text = f"the budget is {dollars(usd)}" if usd is not None else "the budget was taken off"
+    if run.state is RunState.PAUSED:
+        needed = meter.spent(run, now) + (least(run, offer) if (offer := _last_offer(run)) else Decimal(0))
+        if usd is not None and usd < needed:
+            message = f"{dollars(usd)} is too little for `{run.name}`: it takes at least {dollars(needed, up=True)}"
+            hint = f"stoker budget {run.name} {_cents(needed):f}"
+            raise BudgetTooSmall(f"{message}, with the {dollars(meter.spent(run, now))} it has cost so far", hint=hint)
+        after = replace(after, state=RunState.QUEUED, reason="", hint="")
+        text += ": it goes on"
+    return Decision(after).noting(now, "budget", text) if after != run else Decision(run)
+
+
+def dollars(usd: Decimal, *, up: bool = False) -> str:
+    """In cents, and finer where it is less than one; `up`: never less than it is."""
+    places = CENT if usd >= CENT or usd == 0 else Decimal("0.0001")
+    return f"${usd.quantize(places, rounding=ROUND_UP if up else None):f}"
+
+
+def stops(run: Run) -> tuple[StopNode, ...]:
+    """Everything of the run that costs is to be released."""
+    keys = dict.fromkeys(spell.key for spell in run.spells if spell.until is None)
+    return tuple(StopNode(run.job.on, key) for key in keys)
+
+
+def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: datetime) -> Decision:
+    """The node does this by itself at about the same moment. Where the allowance has shrunk below what is spent, it is
+    given the time to save all the same: what is lost would have to be paid for again."""
+    deadline = now + timedelta(seconds=max(left, save_s(run)))
+    lit = _with_newest(run, replace(attempt, fused=Notice(now, deadline)))
+    text = f"attempt {attempt.number} has to save and stop: {allowance.whose} is nearly spent"
+    return Decision(lit, (TellAgent(lit),)).noting(now, "fuse", text)
+
+
+def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:
+    """A node that is kept to be looked at is paid for as well."""
+    text = f"the node that was kept is released: {allowance.whose} is spent"
+    return Decision(replace(run, kept_until=None), stops(run)).noting(now, "released", text)
+
+
+def _without_spare(run: Run) -> Run:
+    return _with_newest(run, replace(run.attempt, spare=None)) if run.attempt and run.attempt.spare else run
+
+
+def _last_offer(run: Run) -> Offer | None:
+    return next((one.offer for one in reversed(run.attempts) if one.offer), None)
+
+
+def _with_newest(run: Run, attempt: Attempt) -> Run:
+    return replace(run, attempts=(*run.attempts[:-1], attempt))
+
+
+def _cost(usd_per_hour: Decimal, seconds: float) -> Decimal:
+    return (usd_per_hour * Decimal(str(round(seconds, 3))) / 3600).quantize(meter.NANO, rounding=ROUND_UP)
+
+
+def _cents(usd: Decimal) -> Decimal:
+    return usd.quantize(CENT, rounding=ROUND_UP)
