@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -26,6 +27,11 @@ BUILT_IN: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ("*/read", "Microsoft.Authorization/*"),
         (),
     ),
+    "f58310d9-a9f6-439a-9e8d-f62e7b41a168": (
+        "Role Based Access Control Administrator",
+        ("*/read", "Microsoft.Authorization/roleAssignments/write", "Microsoft.Authorization/roleAssignments/delete"),
+        (),
+    ),
     "9980e02c-c2be-4d73-94e8-173b1dc7cf3c": (
         "Virtual Machine Contributor",
         (
@@ -47,14 +53,37 @@ BUILT_IN: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": ("Storage Blob Data Owner", (), ()),
     "ba92f5b4-2d11-453d-a403-e96b0029c9fe": ("Storage Blob Data Contributor", (), ()),
     "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": ("Storage Blob Data Reader", (), ()),
 }
+BLOB_ROLES = {  # and whether they write
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": True,
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": True,
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": False,
+}
 
 
-def check(cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str) -> None:
-    """Refused where no role of the caller allows this action at this scope."""
-    if claims["appid"] == cloud.admin or any(_allows(role, action) for role in roles(cloud, claims["oid"], scope)):
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a role that is assigned to somebody allows, what it leaves out, and under which condition."""
+
+    actions: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    condition: str = ""
+
+    def allows(self, action: str, body: Mapping[str, Any]) -> bool:
+        if not _fits(action, self.actions) or _fits(action, self.left_out):
+            return False
+        return not self.condition or _holds(self.condition, action, body)
+
+
+def check(
+    cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
+) -> None:
+    """Refused where no role of the caller allows this action at this scope. `body` is what a condition looks at."""
+    held = roles(cloud, claims["oid"], scope)
+    if claims["appid"] == cloud.admin or any(role.allows(action, body or {}) for role in held):
         return
     raise Refused(
         403,
@@ -65,14 +94,27 @@ def check(cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str) -> N
     )
 
 
-def roles(cloud: Cloud, object_id: str, scope: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """What the roles assigned at this scope or above it allow, and what they leave out."""
-    found = []
+def roles(cloud: Cloud, object_id: str, scope: str) -> list[Role]:
+    """Those that are assigned at this scope or above it."""
+    found: list[Role] = []
     for assignment in cloud.all(ASSIGNMENTS):
         above = assignment.target.scope.lower()
         if assignment.properties["principalId"] != object_id or not f"{scope.lower()}/".startswith(f"{above}/"):
             continue
-        found += _permissions(cloud, str(assignment.properties["roleDefinitionId"]))
+        condition = str(assignment.properties.get("condition") or "")
+        permissions = _permissions(cloud, str(assignment.properties["roleDefinitionId"]))
+        found += [Role(given, left_out, condition) for given, left_out in permissions]
+    return found
+
+
+def readers(cloud: Cloud, scope: str) -> dict[str, bool]:
+    """Who may read the blobs of a storage account, by object id, and whether they may write them."""
+    found: dict[str, bool] = {}
+    for assignment in cloud.all(ASSIGNMENTS):
+        above, role = assignment.target.scope.lower(), str(assignment.properties["roleDefinitionId"]).rsplit("/", 1)[-1]
+        if role in BLOB_ROLES and f"{scope.lower()}/".startswith(f"{above}/"):
+            who = str(assignment.properties["principalId"])
+            found[who] = BLOB_ROLES[role] or found.get(who, False)
     return found
 
 
@@ -86,9 +128,15 @@ def _permissions(cloud: Cloud, definition: str) -> list[tuple[tuple[str, ...], t
     return [(tuple(one.get("actions", ())), tuple(one.get("notActions", ()))) for one in listed]
 
 
-def _allows(role: tuple[tuple[str, ...], tuple[str, ...]], action: str) -> bool:
-    given, taken = role
-    return _fits(action, given) and not _fits(action, taken)
+def _holds(condition: str, action: str, body: Mapping[str, Any]) -> bool:
+    """Conditions that say which role may be given to whom: both ids stand in them. Others hold, as in a dry run."""
+    if action.lower() == f"{ASSIGNMENTS}/delete".lower():
+        return f"!(ActionMatches{{'{ASSIGNMENTS}/delete'}})" not in condition
+    if action.lower() != f"{ASSIGNMENTS}/write".lower():
+        return True
+    given = body.get("properties", {})
+    role, principal = str(given.get("roleDefinitionId", "")).rsplit("/", 1)[-1], str(given.get("principalId", ""))
+    return bool(role and principal) and all(id.lower() in condition.lower() for id in (role, principal))
 
 
 def _fits(action: str, patterns: tuple[str, ...]) -> bool:

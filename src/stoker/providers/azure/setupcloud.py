@@ -131,13 +131,13 @@ class SetupCloud(Cloud):
                     return {"id": one.id, "properties": {**told, **condition}}
         return None
 
-    def assignments_of(self, roles: Sequence[str]) -> list[tuple[str, str]]:
-        """Id and title of all assignments of these roles in the subscription, and of those that are bound to them by
-        their condition."""
+    def assignments_of(self, roles: Sequence[str]) -> list[tuple[str, str, str]]:
+        """Id, role and principal of all assignments of these roles in the subscription, and of those that are bound to
+        them by their condition."""
         with speaking("looking for role assignments"):
             found = list(self._authorization.role_assignments.list_for_subscription())
         return [
-            (one.id, f"{_last(one.role_definition_id)} for {one.principal_id}")
+            (one.id, _last(one.role_definition_id), one.principal_id)
             for one in found
             if any(role in f"{one.role_definition_id} {one.condition or ''}".lower() for role in roles)
         ]

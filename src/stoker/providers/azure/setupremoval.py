@@ -11,6 +11,7 @@ from stoker.model.groundwork import Asked, Piece, PieceState
 from stoker.providers.azure import setupasked, setupsite
 from stoker.providers.azure.account import PUBLIC_ARM
 from stoker.providers.azure.setupcloud import SetupCloud
+from stoker.providers.azure.setuproles import TITLES
 from stoker.providers.azure.setupsite import BUDGET_API, GROUPS_API, ROLES_API, Site
 
 _LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
@@ -20,7 +21,6 @@ _WORDS = {
     "Microsoft.Network/virtualNetworks": "network",
     "Microsoft.Network/networkSecurityGroups": "firewall",
 }
-_PARTS = {"Microsoft.Storage/storageAccounts/blobServices/containers"}  # some lists show them beside what they are in
 
 Removed = tuple[Piece, Callable[[], None]]  # what is there, and what removes it
 
@@ -51,9 +51,10 @@ class Removal:
         assert self._subscription  # asks for it, before anything else
         for name in cloud.node_groups(workspace):
             yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(self._group_id(name), GROUPS_API)
-        roles = {self._site.node_role: "node", self._site.practitioner_role: "practitioner"}
-        for id, title in cloud.assignments_of(list(roles)):
-            yield _piece("role assignment", title), self._deletes(id, ROLES_API)
+        roles = {self._site.node_role: "Stoker node", self._site.practitioner_role: "Stoker practitioner"}
+        for id, role, principal in cloud.assignments_of(list(roles)):
+            title = {**TITLES, **roles}.get(role, role)
+            yield _piece("role assignment", f"{title} for {principal}"), self._deletes(id, ROLES_API)
         if cloud.get(self._site.budget_id, BUDGET_API):
             yield _piece("budget", f"stoker-{workspace}"), self._deletes(self._site.budget_id, BUDGET_API)
         for name, _, _ in cloud.set_up_groups(setupsite.SETUP, workspace):
@@ -67,8 +68,6 @@ class Removal:
         """The group goes first, with everything in it; its parts are listed so that nobody is surprised."""
         yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
         for kind, name, tags in self._cloud.inside(group):
-            if kind in _PARTS:
-                continue
             ours = tags.get(setupsite.SETUP) == workspace
             size = self._size(group, name) if sizes and ours and kind == "Microsoft.Storage/storageAccounts" else None
             state = PieceState.THERE if ours else PieceState.FOREIGN

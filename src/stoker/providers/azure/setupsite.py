@@ -216,15 +216,16 @@ def _network(site: Site) -> list[Wanted]:
 
 def _budget(site: Site, today: date) -> Wanted:
     """Of everything that carries the workspace's tag, in whichever group. It warns: Azure stops nothing by itself."""
+    warnings = [*(("Actual", percent) for percent in _WARN_AT), ("Forecasted", 100)]
     notifications = {
-        f"actual-{percent}": {
+        f"{kind}_{percent}_Percent": {
             "enabled": True,
             "operator": "GreaterThanOrEqualTo",
             "threshold": percent,
-            "thresholdType": "Actual",
+            "thresholdType": kind,
             "contactEmails": list(site.mails),
         }
-        for percent in _WARN_AT
+        for kind, percent in warnings
     }
     properties: Json = {
         "category": "Cost",

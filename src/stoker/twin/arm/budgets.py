@@ -6,7 +6,7 @@ from typing import Any
 
 from stoker.twin import prices
 from stoker.twin.arm.ask import Answer, Ask, needed, page, route
-from stoker.twin.refusal import not_found
+from stoker.twin.refusal import invalid, not_found
 from stoker.twin.state import Cloud, Resource
 
 BUDGETS = "Microsoft.Consumption/budgets"
@@ -16,6 +16,9 @@ BUDGETS = "Microsoft.Consumption/budgets"
 def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     for word in ("amount", "category", "timeGrain", "timePeriod"):
         needed(ask.body, "properties", word)
+    begins = str(needed(ask.body, "properties", "timePeriod", "startDate"))
+    if begins[8:10] != "01":
+        raise invalid(f"The start date '{begins}' of a budget must be the first day of a month.", "400")
     there = cloud.find(ask.id)
     budget = Resource(ask.id, {"properties": dict(ask.body["properties"])}, there.created_at if there else ask.now)
     cloud = cloud.put(budget)

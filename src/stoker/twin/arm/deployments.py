@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import ids
+from stoker.twin import ids, rights
 from stoker.twin.arm import generic, groups
 from stoker.twin.arm.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
 from stoker.twin.arm.template import Scope, evaluate
@@ -161,10 +161,18 @@ def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud
         if handler is None:
             return cloud, Refused(400, "InvalidTemplate", f"The twin has no resource type '{one['type']}'.")
         try:
+            _check_rights(cloud, part)
             cloud, _ = handler(cloud, part)
         except Refused as refusal:
             return cloud, refusal
     return cloud, None
+
+
+def _check_rights(cloud: Cloud, part: Ask) -> None:
+    """A deployment may do what its maker may: each part is asked for in their name, and so is each identity it uses."""
+    rights.check(cloud, part.claims, f"{part.target.kind}/write", part.id, part.body)
+    for identity in (part.body.get("identity") or {}).get("userAssignedIdentities") or ():
+        rights.check(cloud, part.claims, "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", identity)
 
 
 _BODY = ("location", "tags", "sku", "zones", "kind", "identity", "plan", "properties")

@@ -44,7 +44,7 @@ def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     if handler is None:
         raise _nobody(ask)
     if target.subscription and not _follows_up(target):
-        rights.check(cloud, ask.claims, action(ask), target.id if not _collection(ask) else target.scope)
+        rights.check(cloud, ask.claims, action(ask), target.id if not _collection(ask) else target.scope, ask.body)
     _check_locks(cloud, ask)
     return handler(cloud, ask)
 

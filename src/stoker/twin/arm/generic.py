@@ -88,9 +88,12 @@ def store(cloud: Cloud, ask: Ask, properties: Mapping[str, Any], **more: Any) ->
     return cloud.put(resource), Answer(200 if there else 201, resource.answer())
 
 
+_UNLISTED = ("Microsoft.Authorization/", "Microsoft.Consumption/", "Microsoft.Storage/storageAccounts/blobServices/")
+
+
 def _no_parts(resource: Resource) -> bool:
     """Lists of resources show neither groups nor what is attached to others, but parts such as extensions they do."""
-    return resource.kind != ids.GROUPS and not resource.kind.startswith("Microsoft.Authorization/")
+    return resource.kind != ids.GROUPS and not resource.kind.startswith(_UNLISTED)
 
 
 @route("GET", ids.SUBSCRIPTIONS, "resources")

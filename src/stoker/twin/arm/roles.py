@@ -10,6 +10,7 @@ from stoker.twin.refusal import Refused, conflict, invalid, not_found
 from stoker.twin.state import Cloud, Resource
 
 LOCKS = "Microsoft.Authorization/locks"
+_CHANGEABLE = ("condition", "conditionVersion", "description")  # of an assignment
 
 
 @route("PUT", rights.ASSIGNMENTS)
@@ -24,7 +25,8 @@ def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         same = (one.target.scope.lower(), one.properties["principalId"]) == (ask.target.scope.lower(), principal)
         if same and one.properties["roleDefinitionId"].rsplit("/", 1)[-1] == role.rsplit("/", 1)[-1]:
             if one.id.lower() == ask.id.lower():
-                return cloud, Answer(200, one.answer())
+                changed = one.having(**{word: given[word] for word in _CHANGEABLE if word in given})
+                return cloud.put(changed), Answer(200, changed.answer())
             raise conflict("The role assignment already exists.", "RoleAssignmentExists")
     if cloud.find(ask.id):
         raise conflict(
@@ -40,7 +42,10 @@ def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 def put_definition(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     given = ask.body.get("properties", {})
     needed(given, "permissions")
-    there = cloud.find(ask.id)
+    there, title = cloud.find(ask.id), given.get("roleName")
+    same = [one for one in cloud.all(rights.DEFINITIONS) if title and one.properties.get("roleName") == title]
+    if any(one.name.lower() != ask.target.name.lower() for one in same):
+        raise conflict(f"A custom role with the name '{title}' already exists.", "RoleDefinitionWithSameNameExists")
     body = {"properties": {"type": "CustomRole", "assignableScopes": [ask.target.scope], **given}}
     definition = Resource(ask.id, body, there.created_at if there else ask.now)
     return cloud.put(definition), Answer(201, definition.answer())
@@ -95,6 +100,13 @@ def lock_on(cloud: Cloud, scope: str, verb: str) -> Resource | None:
     return None
 
 
+def _refuse_assigned(cloud: Cloud, definition: Resource) -> None:
+    for one in cloud.all(rights.ASSIGNMENTS):
+        if str(one.properties["roleDefinitionId"]).rsplit("/", 1)[-1].lower() == definition.name.lower():
+            message = "There are existing role assignments referencing role."
+            raise invalid(f"{message} (code: RoleDefinitionHasAssignments)", "RoleDefinitionHasAssignments")
+
+
 def _attached(kind: str) -> None:
     namespace, word = kind.split("/")
 
@@ -106,6 +118,8 @@ def _attached(kind: str) -> None:
 
     def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         there = cloud.find(ask.id)
+        if there and kind == rights.DEFINITIONS:
+            _refuse_assigned(cloud, there)
         return (cloud.drop(ask.id), Answer(200, there.answer())) if there else (cloud, Answer(204))
 
     def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
