@@ -15,7 +15,6 @@ from stoker.model.node import Need
 from stoker.providers.azure import naming, signed_url
 from stoker.providers.azure.account import Account, read_account
 from stoker.providers.azure.cloudinit import BOOT, CONFIG, Boot, custom_data
-from stoker.providers.azure.prices import PriceList
 from stoker.providers.azure.refusals import translated
 from stoker.providers.azure.sizes import Size, fits, gpu_of, read_sizes
 from stoker.providers.azure.template import Machine, deployment, image_reference
@@ -230,28 +229,6 @@ def test_a_need_is_met_by_enough_of_everything_and_no_gpu_that_nobody_asked_for(
     assert fits(graphics, Need(gpus=1, gpu="a100"))
     assert not fits(graphics, Need(gpus=1, spot=True))
     assert fits(graphics, Need(size="standard_nc24ads_a100_v4", spot=True)), "a size by name is taken as it is"
-
-
-def test_prices_leave_out_windows_and_machines_no_longer_sold(monkeypatch: pytest.MonkeyPatch) -> None:
-    def item(meter: str, price: float, product: str = "Dsv5") -> dict[str, Any]:
-        return {"armSkuName": "Standard_D2s_v5", "meterName": meter, "productName": product, "retailPrice": price}
-
-    pages = {
-        "first": {"Items": [item("D2s v5", 0.096), item("D2s v5", 0.2, "Dsv5 Windows")], "NextPageLink": "second"},
-        "second": {"Items": [item("D2s v5 Spot", 0.019), item("D2s v5 Low Priority", 0.01)]},
-    }
-    asked: list[str] = []
-
-    def get(self: PriceList, url: str) -> dict[str, Any]:
-        asked.append(url)
-        return pages["second" if url == "second" else "first"]
-
-    monkeypatch.setattr(PriceList, "_get", get)
-    prices = PriceList("http://h")
-    assert prices.per_hour("eastus", "Standard_D2s_v5", spot=False) == Decimal("0.096")
-    assert prices.per_hour("eastus", "standard_d2s_v5", spot=True) == Decimal("0.019")
-    assert prices.per_hour("eastus", "Standard_D4s_v5", spot=True) is None
-    assert len(asked) == 2
 
 
 def test_an_account_that_is_not_there_says_how_to_have_one(tmp_path: Any) -> None:

@@ -134,7 +134,7 @@ def test_what_is_on_all_day_costs_its_hourly_price() -> None:
     before = meter.bill(azure.cloud, azure.now)["usd"]
     after = meter.bill(azure.cloud, azure.now + 3600)
     assert after["usd"] - before == pytest.approx(after["usd_per_hour"], rel=1e-5)
-    assert after["usd_per_hour"] == pytest.approx(0.192 * 1.2 + 30 * 0.12 / 730, rel=1e-3)
+    assert after["usd_per_hour"] == pytest.approx(0.192 * 1.2 + 5.28 / 730, rel=1e-3)
 
 
 def test_a_chore_that_fails_fails_the_operation_that_waits_for_it() -> None:

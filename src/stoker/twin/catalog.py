@@ -86,7 +86,18 @@ REGIONS = {
     )
 }
 
-DISK_USD_PER_GB_MONTH = 0.12
+# Premium SSDs are sold by tiers, each for disks of up to so many GB, at a price for a month.
+DISK_TIERS = {
+    "P4": (32, 5.28),
+    "P6": (64, 10.21),
+    "P10": (128, 19.71),
+    "P15": (256, 38.02),
+    "P20": (512, 73.22),
+    "P30": (1024, 135.17),
+    "P40": (2048, 259.05),
+    "P50": (4096, 495.57),
+}
+CURRENCIES = {"USD": 1.0, "EUR": 0.92, "GBP": 0.79, "CHF": 0.88, "JPY": 150.0, "INR": 84.0}  # for a dollar: made up
 ADDRESS_USD_PER_HOUR = 0.005
 DEFAULT_DISK_GB = 30
 CORES_PER_FAMILY = 100  # an ordinary subscription's quota, per region
@@ -112,6 +123,10 @@ def region_named(text: str) -> Region | None:
 
 def on_demand_usd(size: Size, region: str) -> float:
     return round(size.usd_per_hour * REGIONS[region].price_factor, 6)
+
+
+def disk_usd_per_month(size_gb: float) -> float:
+    return next((usd for holds_gb, usd in DISK_TIERS.values() if size_gb <= holds_gb), DISK_TIERS["P50"][1])
 
 
 def sku(size: Size, region: str, restricted: bool) -> dict[str, Any]:

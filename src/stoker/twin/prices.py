@@ -38,7 +38,7 @@ def _swing(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
 def usd_per_hour(cloud: Cloud, charge: Charge, now: float) -> float:
     """What the thing a charge is for costs at this moment."""
     if charge.meter == "disk":
-        return float(charge.size) * catalog.DISK_USD_PER_GB_MONTH * 3600 / _MONTH_S
+        return catalog.disk_usd_per_month(float(charge.size)) * 3600 / _MONTH_S
     if charge.meter == "address":
         return catalog.ADDRESS_USD_PER_HOUR
     size = catalog.SIZES[charge.size.lower()]

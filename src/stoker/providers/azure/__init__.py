@@ -241,7 +241,7 @@ class AzureProvider:
 
     def _costs(self, vm: Vm | None) -> Decimal:
         """A machine that is switched off costs nothing, and its disk goes on."""
-        if vm is None:
+        if vm is None or not vm.power:  # none yet, or one that could not be had
             return Decimal(0)
         off = vm.power in ("deallocated", "deallocating")
         machine = None if off else self._prices.per_hour(vm.region, vm.size, spot=vm.spot)

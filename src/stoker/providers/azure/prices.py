@@ -1,76 +1,168 @@
-"""What an hour costs, from Azure's public price list. The list is asked once per region and kept for a while."""
+"""What an hour costs, from Azure's public price list: asked once in an hour for each region, and kept on disk.
+
+Where the list cannot be had, it is as it was last time, or as it is in the snapshot that comes with the package.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from stoker.errors import ProviderFailed
+from stoker.errors import BadInput, ProviderFailed
+from stoker.providers.azure import snapshot
+from stoker.providers.azure.account import PUBLIC_PRICES
+from stoker.providers.azure.listing import ADDRESS_PER_HOUR, Listing, believed, read
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger(__name__)
 
 KEEP_S = 3600.0
+AGAIN_S = 300.0  # before a list that could not be had, or is doubted, is asked for again
 _TIMEOUT_S = 30.0
 _MOST_PAGES = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    usd_per_hour: Decimal
-    spot: bool
+_WANTED = (
+    "serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and priceType eq 'Consumption'",
+    "productName eq 'Premium SSD Managed Disks' and armRegionName eq '{region}' and priceType eq 'Consumption'",
+)
 
 
 class PriceList:
-    """By region: size in lower case to its prices."""
+    """`folder` is where lists are kept between two servers; None: nowhere. `now` is the time of day, `steady` the clock
+    that cannot be set."""
 
-    def __init__(self, url: str, ca_file: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        ca_file: str = "",
+        folder: Path | None = None,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._url = url
         self._ca_file = ca_file
-        self._known: dict[str, tuple[float, dict[tuple[str, bool], Decimal]]] = {}
+        self._folder = folder
+        self._now = now
+        self._steady = steady
+        self._known: dict[tuple[str, str], tuple[float, Listing]] = {}  # by region and currency: when to ask again
 
-    def per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
-        """None where the list has no such price. Raises ProviderFailed where it cannot be had."""
-        return self._region(region).get((size.lower(), spot))
+    def per_hour(self, region: str, size: str, *, spot: bool, currency: str = "USD") -> Decimal | None:
+        """Of the machine alone. None where the list has no such price. Raises ProviderFailed where there is no list."""
+        return self.listing(region, currency).machine(size, spot=spot)
 
-    def _region(self, region: str) -> dict[tuple[str, bool], Decimal]:
-        read_at, prices = self._known.get(region, (-KEEP_S, {}))
-        if time.monotonic() - read_at >= KEEP_S:
-            prices = dict(_linux(self._items(region)))
-            self._known[region] = (time.monotonic(), prices)
-        return prices
+    def beside_per_hour(self, region: str, disk_gb: int, *, address: bool, currency: str = "USD") -> Decimal:
+        """What a node costs besides its machine, also while that is switched off: its disk and its address."""
+        listing = self.listing(region, currency)
+        disk = listing.disk_per_hour(disk_gb) or snapshot.disk_per_hour(disk_gb)
+        return disk + (ADDRESS_PER_HOUR if address else 0)
 
-    def _items(self, region: str) -> Iterator[dict[str, Any]]:
-        asked = f"serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and priceType eq 'Consumption'"
-        url = f"{self._url}?{urlencode({'$filter': asked})}"
-        for _ in range(_MOST_PAGES):
-            page = self._get(url)
-            yield from page.get("Items") or ()
-            url = page.get("NextPageLink") or ""
-            if not url:
-                return
+    def as_of(self, region: str) -> datetime:
+        """How old the prices of a region are."""
+        return self.listing(region).as_of
 
-    def _get(self, url: str) -> dict[str, Any]:
-        import ssl  # here, with the next, because most servers never ask for a price
-        import urllib.request
+    def listing(self, region: str, currency: str = "USD") -> Listing:
+        due, known = self._known.get((region, currency), (0.0, None))
+        if known is None or self._steady() >= due:
+            known, keep_s = self._renewed(region, currency, known)
+            self._known[region, currency] = (self._steady() + keep_s, known)
+        return known
 
-        context = ssl.create_default_context(cafile=self._ca_file or None)
+    def asked(self, region: str, currency: str = "USD") -> Listing:
+        """As the list is now, past everything that is kept. Raises ProviderFailed where it cannot be had."""
+        return read(self._items(region, currency), self._now(), currency)
+
+    def _renewed(self, region: str, currency: str, before: Listing | None) -> tuple[Listing, float]:
+        """The list as it is now or as it last was, and how long that will do."""
+        before = before or self._kept(region, currency)
+        age_s = (self._now() - before.as_of).total_seconds() if before else KEEP_S
+        if before and 0 <= age_s < KEEP_S and not before.doubted:
+            return before, KEEP_S - age_s
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=context) as answer:
+            fresh = self.asked(region, currency)
+        except ProviderFailed as error:
+            old = before or self._snapshot(region, currency)
+            if old is None:
+                raise
+            log.warning("prices of %s are of %s: %s", region, old.as_of.date(), error.message)
+            return old, AGAIN_S
+        listing = believed(before or self._snapshot(region, currency), fresh)
+        for name, price in listing.doubted.items():
+            log.warning("the price of %s in %s is said to be %s: doubted", name, region, price)
+        self._keep(region, listing)
+        return listing, AGAIN_S if listing.doubted else KEEP_S
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext | None:
+        """Made once: reading what this computer trusts takes longer than a request. None: nothing is encrypted."""
+        import ssl  # here, because most servers never ask for a price
+
+        return ssl.create_default_context(cafile=self._ca_file or None) if self._url.startswith("https") else None
+
+    def _snapshot(self, region: str, currency: str) -> Listing | None:
+        """It holds the public cloud's prices, and no other's."""
+        return snapshot.listing(region) if self._url == PUBLIC_PRICES and currency == "USD" else None
+
+    def _kept(self, region: str, currency: str) -> Listing | None:
+        if self._folder is None:
+            return None
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # none there, or one that is not ours
+            return Listing.from_plain(json.loads(self._file(region, currency).read_text(encoding="utf-8")))
+        return None
+
+    def _keep(self, region: str, listing: Listing) -> None:
+        if self._folder is None or not listing.machines:
+            return
+        file = self._file(region, listing.currency)
+        with suppress(OSError):  # a disk that is full costs a request the next time
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part = file.with_suffix(".part")
+            part.write_text(json.dumps(listing.plain), encoding="utf-8")
+            part.replace(file)
+
+    def _file(self, region: str, currency: str) -> Path:
+        whose = hashlib.sha256(self._url.encode()).hexdigest()[:8]
+        return (self._folder or Path()) / f"azure-{whose}-{region}-{currency}.json"
+
+    def _items(self, region: str, currency: str) -> Iterator[dict[str, Any]]:
+        for wanted in _WANTED:
+            asked = {"$filter": wanted.format(region=region)}
+            asked |= {} if currency == "USD" else {"currencyCode": f"'{currency}'"}
+            url = f"{self._url}?{urlencode(asked)}"
+            for _ in range(_MOST_PAGES):
+                page = self._get(url, currency)
+                yield from page.get("Items") or ()
+                url = page.get("NextPageLink") or ""
+                if not url:
+                    break
+
+    def _get(self, url: str, currency: str) -> dict[str, Any]:
+        import urllib.request  # here, with the next, for the same reason
+        from urllib.error import HTTPError
+
+        try:
+            with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=self._trust) as answer:
                 page = json.load(answer)
+        except HTTPError as error:
+            if error.code == 400 and currency != "USD":
+                hint = "use a code such as EUR or GBP"
+                raise BadInput(f"the price list has no currency `{currency}`", hint=hint) from error
+            raise _not_to_be_had(error) from error
         except (OSError, ValueError) as error:
-            raise ProviderFailed(f"the price list cannot be had: {error}", hint="look at the network") from error
+            raise _not_to_be_had(error) from error
         return page if isinstance(page, dict) else {}
 
 
-def _linux(items: Iterator[dict[str, Any]]) -> Iterator[tuple[tuple[str, bool], Decimal]]:
-    """Windows costs more, and `Low Priority` is a kind of machine that is no longer sold."""
-    for item in items:
-        meter = str(item.get("meterName", ""))
-        if "Windows" in str(item.get("productName", "")) or "Low Priority" in meter:
-            continue
-        price = Decimal(str(item.get("retailPrice", 0)))
-        if price > 0 and item.get("unitOfMeasure", "1 Hour") == "1 Hour":
-            yield (str(item.get("armSkuName", "")).lower(), "Spot" in meter), price
+def _not_to_be_had(error: Exception) -> ProviderFailed:
+    return ProviderFailed(f"the price list cannot be had: {error}", hint="look at the network")

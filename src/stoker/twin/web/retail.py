@@ -18,7 +18,8 @@ _PAGE = 100
 def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], datetime]) -> Response:
     if request.path.lower().rstrip("/") != "/api/retail/prices":
         return Response(404, {"Error": {"Code": "404", "Message": f"there is no {request.path}"}})
-    if (currency := request.query.get("currencyCode", "USD").strip("'")) != "USD":
+    currency = request.query.get("currencyCode", "USD").strip("'").upper()
+    if currency not in catalog.CURRENCIES:
         return Response(400, {"Error": {"Code": "400", "Message": f"the twin has no prices in {currency}"}})
     text = request.query.get("$filter", "")
     try:
@@ -30,8 +31,8 @@ def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], d
     skip = int(request.query.get("$skip", 0))
     more = {**request.query, "$skip": str(skip + _PAGE)}
     following = f"{request.base}/api/retail/prices?{urlencode(more)}" if skip + _PAGE < len(items) else None
-    shown = items[skip : skip + _PAGE]
-    told = {"BillingCurrency": "USD", "CustomerEntityId": "Default", "CustomerEntityType": "Retail"}
+    shown = [_in_currency(item, currency) for item in items[skip : skip + _PAGE]]
+    told = {"BillingCurrency": currency, "CustomerEntityId": "Default", "CustomerEntityType": "Retail"}
     return Response(200, {**told, "Items": shown, "NextPageLink": following, "Count": len(shown)})
 
 
@@ -46,6 +47,31 @@ def _items(cloud: Cloud, now: float, wall: Callable[[float], datetime]) -> Itera
             yield _item(size, region, spot, " Spot", "", since)
             yield _item(size, region, round(full * 1.9, 6), "", " Windows", "2024-01-01T00:00:00Z")
             yield _item(size, region, round(spot * 1.9, 6), " Spot", " Windows", since)
+        yield from (_disk(tier, region, usd) for tier, (_, usd) in catalog.DISK_TIERS.items())
+
+
+def _in_currency(item: dict[str, Any], currency: str) -> dict[str, Any]:
+    price = round(item["retailPrice"] * catalog.CURRENCIES[currency], 6)
+    return {**item, "currencyCode": currency, "retailPrice": price, "unitPrice": price}
+
+
+def _disk(tier: str, region: str, usd_per_month: float) -> dict[str, Any]:
+    size = catalog.sizes_in(region)[0]
+    name = f"{tier} LRS"
+    return {
+        **_item(size, region, usd_per_month, "", "", "2024-01-01T00:00:00Z"),
+        "meterId": name_uuid("meter", name, region),
+        "meterName": f"{name} Disk",
+        "productId": "DZH318Z0BP04",
+        "skuId": f"DZH318Z0BP04/{name_uuid('sku', name, region)[:4].upper()}",
+        "productName": "Premium SSD Managed Disks",
+        "skuName": name,
+        "serviceName": "Storage",
+        "serviceId": "DZH317F1HKN0",
+        "serviceFamily": "Storage",
+        "unitOfMeasure": "1/Month",
+        "armSkuName": f"Premium_SSD_Managed_Disk_{tier}",
+    }
 
 
 def _item(size: catalog.Size, region: str, price: float, word: str, system: str, since: str) -> dict[str, Any]:

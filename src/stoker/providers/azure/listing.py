@@ -1,0 +1,121 @@
+"""A region's prices, as the public price list says them or as they were written down. Pure: nothing is asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+LEAP = 100  # a price that has grown or shrunk so many times over is doubted until it is read once more
+MONTH_HOURS = 730  # by which disks are billed
+ADDRESS_PER_HOUR = Decimal("0.005")  # of a public address: the same in every region, in dollars
+_DISK_GB = {"P4": 32, "P6": 64, "P10": 128, "P15": 256, "P20": 512, "P30": 1024, "P40": 2048, "P50": 4096}
+_SPOT = "spot "  # what the names of spot machines begin with
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`machines` is by size in lower case, with `spot ` in front where it is spot: the price of an hour. `disks` is by
+    tier: the price of a month."""
+
+    as_of: datetime
+    machines: Mapping[str, Decimal]
+    disks: Mapping[str, Decimal] = field(default_factory=dict)
+    currency: str = "USD"
+    doubted: Mapping[str, Decimal] = field(default_factory=dict)  # what was read and not believed
+
+    def machine(self, size: str, *, spot: bool) -> Decimal | None:
+        return self.machines.get(f"{_SPOT if spot else ''}{size.lower()}")
+
+    def disk_per_hour(self, size_gb: int) -> Decimal | None:
+        """Of the smallest tier that holds as much."""
+        fitting = (tier for tier, holds_gb in _DISK_GB.items() if holds_gb >= size_gb and tier in self.disks)
+        tier = next(fitting, None)
+        return self.disks[tier] / MONTH_HOURS if tier else None
+
+    @property
+    def plain(self) -> dict[str, Any]:
+        return {
+            "as_of": self.as_of.isoformat(),
+            "currency": self.currency,
+            "machines": {name: str(price) for name, price in sorted(self.machines.items())},
+            "disks": {name: str(price) for name, price in self.disks.items()},
+            "doubted": {name: str(price) for name, price in self.doubted.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, told: Mapping[str, Any]) -> Listing:
+        """Raises ValueError, KeyError or TypeError where it was not made by `plain`."""
+        numbers = {kind: _numbers(told.get(kind) or {}) for kind in ("machines", "disks", "doubted")}
+        return cls(datetime.fromisoformat(told["as_of"]), currency=told.get("currency", "USD"), **numbers)
+
+
+def read(items: Iterable[Mapping[str, Any]], as_of: datetime, currency: str) -> Listing:
+    """From items of the list, as on the wire. What has no price, or none above zero, is left out."""
+    machines: dict[str, Decimal] = {}
+    disks: dict[str, Decimal] = {}
+    for item in items:
+        price, unit = _price(item), item.get("unitOfMeasure")
+        if price is None or item.get("currencyCode", currency) != currency:
+            continue
+        if unit == "1 Hour" and (name := _machine(item)):
+            machines[name] = price
+        elif unit == "1/Month" and (tier := _disk(item)):
+            disks[tier] = price
+    return Listing(as_of, machines, disks, currency)
+
+
+def believed(before: Listing | None, fresh: Listing) -> Listing:
+    """The fresh one, but for prices that have leapt: of those the dearer counts, until the same is read again. Nobody
+    stops a run for a slip of the pen, or spends more than he wants because of one."""
+    if before is None or before.currency != fresh.currency:
+        return fresh
+    leapt = {
+        name: price
+        for name, price in fresh.machines.items()
+        if _leaps(before.machines.get(name, price), price) and not _confirms(before.doubted.get(name), price)
+    }
+    dearer = {name: max(price, before.machines[name]) for name, price in leapt.items()}
+    return replace(fresh, machines={**fresh.machines, **dearer}, doubted=leapt)
+
+
+def _leaps(old: Decimal, new: Decimal) -> bool:
+    return new >= old * LEAP or new * LEAP <= old
+
+
+def _confirms(doubted: Decimal | None, price: Decimal) -> bool:
+    """About what was doubted before: spot prices do not stand still."""
+    return doubted is not None and doubted / 2 <= price <= doubted * 2
+
+
+def _machine(item: Mapping[str, Any]) -> str:
+    """Windows costs more, and `Low Priority` is a kind of machine that is no longer sold."""
+    meter, size = str(item.get("meterName", "")), str(item.get("armSkuName", "")).lower()
+    if item.get("serviceName", "Virtual Machines") != "Virtual Machines" or not size:
+        return ""
+    if "Windows" in str(item.get("productName", "")) or "Low Priority" in meter:
+        return ""
+    return f"{_SPOT}{size}" if "Spot" in meter else size
+
+
+def _disk(item: Mapping[str, Any]) -> str:
+    tier = str(item.get("skuName", "")).removesuffix(" LRS")
+    premium = item.get("productName") == "Premium SSD Managed Disks"
+    return tier if premium and tier in _DISK_GB and str(item.get("meterName", "")).endswith("Disk") else ""
+
+
+def _price(item: Mapping[str, Any]) -> Decimal | None:
+    try:
+        price = Decimal(str(item.get("retailPrice")))
+    except InvalidOperation:
+        return None
+    return price if price.is_finite() and price > 0 else None
+
+
+def _numbers(told: Mapping[str, str]) -> dict[str, Decimal]:
+    try:
+        return {name: Decimal(price) for name, price in told.items()}
+    except (InvalidOperation, AttributeError) as error:
+        raise ValueError(f"not a list of prices: {error}") from error

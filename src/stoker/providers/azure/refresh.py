@@ -1,0 +1,59 @@
+"""Writes the snapshot of prices anew, from the list:
+
+python -m stoker.providers.azure.refresh [--url URL] [--ca-file FILE] [--out FILE] [REGION …]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from stoker.errors import ProviderFailed
+from stoker.providers.azure import snapshot
+from stoker.providers.azure.account import PUBLIC_PRICES
+from stoker.providers.azure.prices import PriceList
+
+_HOW = "read from the price list by `python -m stoker.providers.azure.refresh`"
+
+
+def refresh(regions: Sequence[str], prices: PriceList, out: Path) -> int:
+    """How many prices were written. Raises ProviderFailed, and then leaves the file as it was."""
+    found = {region: prices.asked(region) for region in regions}
+    if empty := [region for region, listing in found.items() if not listing.machines]:
+        raise ProviderFailed(f"the price list has no machines in {', '.join(empty)}", hint="look at the region's name")
+    told = {
+        "as_of": datetime.now(UTC).replace(microsecond=0).isoformat(),
+        "how": _HOW,
+        "currency": "USD",
+        "regions": {name: {kind: one.plain[kind] for kind in ("machines", "disks")} for name, one in found.items()},
+    }
+    part = out.with_suffix(".part")
+    part.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    part.replace(out)
+    return sum(len(listing.machines) for listing in found.values())
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = {"--url": PUBLIC_PRICES, "--ca-file": "", "--out": str(snapshot.FILE)}
+    regions: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in options:
+            options[word] = next(words, "")
+        else:
+            regions.append(word)
+    regions = regions or snapshot.regions()
+    try:
+        count = refresh(regions, PriceList(options["--url"], options["--ca-file"]), Path(options["--out"]))
+    except ProviderFailed as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 1
+    sys.stderr.write(f"{count:,} prices of {len(regions)} regions in {options['--out']}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
