@@ -88,7 +88,8 @@ def test_a_node_whose_lease_is_not_renewed_saves_reports_and_removes_itself(node
     assert tenant.wait(60) == 0
     report = node.report()
     assert report.phase is Phase.DONE
-    assert report.outcome is Outcome.CANCELLED
+    assert report.outcome is Outcome.EVICTED
+    assert not report.stays
     assert cloud.deletions == ["/group Bearer t0ken", "/group Bearer t0ken"], "a refused deletion is tried again"
     assert "training" in node.store.get(layout.log(RUN, 1, 0)).decode()
 
@@ -126,5 +127,6 @@ def test_a_machine_that_is_shut_down_is_not_removed(node: Node, cloud: Cloud) ->
     tenant.send_signal(signal.SIGTERM)
     tenant.wait(60)
     assert cloud.deletions == []
-    assert node.report().outcome is Outcome.CANCELLED
+    assert node.report().outcome is Outcome.EVICTED
+    assert node.report().stays, "the machine may be there again in a moment"
     assert node.processes() == []

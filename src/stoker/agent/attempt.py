@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stoker.agent import gpus, meeting, memory
+from stoker.agent.carryover import carry_over
 from stoker.agent.door import Door
 from stoker.agent.effort import EffortMeter
 from stoker.agent.endings import FAILURES, Broken, Ending, by_itself, exit_code, spell
@@ -47,15 +48,22 @@ if TYPE_CHECKING:
     from stoker.agent.scheduledevents import ScheduledEvents
 
 _ORDERS_EVERY_S = 0.5
+RESTARTS = 75  # the exit code of an agent whose machine is about to restart
 
 
-def carry_out(store: Store, orders_key: str, machine: Machine) -> None:
-    """Returns when the final report is in the store, or at once where this attempt has been begun before."""
+def carry_out(store: Store, orders_key: str, machine: Machine) -> int:
+    """Returns when the final report is in the store, or at once where this attempt has been begun before. The exit code
+    says whether the machine is about to restart."""
     orders = load(Orders, _await_orders(store, orders_key, patient=bool(machine.events)))
     attempt = Attempt(store, orders, machine)
     if persist(attempt.reporter.claim):
         errand = {"store": store.url, "orders": orders_key, "secrets": orders.job.secrets, "agent": os.getpid()}
         attempt.finish(attempt.ending(errand))
+    elif machine.events and attempt.folder.errand.exists():
+        from stoker.agent.aftermath import conclude  # here, because machines are seldom restarted under an agent
+
+        conclude(store, orders, machine)
+    return RESTARTS if attempt.restarts else 0
 
 
 def _await_orders(store: Store, key: str, *, patient: bool) -> bytes:
@@ -92,6 +100,7 @@ class Attempt:
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.out_of_memory = False
+        self.restarts = False  # the machine, as soon as everything is safe
         self.data: Staging | None = None
 
     def ending(self, errand: dict[str, Any]) -> Ending:
@@ -107,6 +116,7 @@ class Attempt:
             self.stage()
             place = self.prepare()
             self.door.open(environment(self.orders, place))
+            self.await_ready()
             self.train(place)
             return self.judge()
         except Stopped:
@@ -122,8 +132,14 @@ class Attempt:
         begun = time.monotonic()
         found = put_back(self.store, self.orders, self.folder, self.reporter.tell)
         self.checkpoints.begin_from(found)
+        self.checkpoints.first = self.shipping.ship_outputs
+        if found:
+            self.shipping.begin_from(persist(self._carry_over, self.stopping.check))
         self.effort.restored(found, time.monotonic() - begun)
         self.stopping.check()
+
+    def _carry_over(self) -> Snapshot:
+        return carry_over(self.store, self.orders, self.folder, self.reporter.tell)
 
     def _unpack_code(self) -> None:
         """Into an empty folder, whatever an earlier try left there."""
@@ -145,6 +161,13 @@ class Attempt:
         places = self.data.stage()
         self.orders = replace(self.orders, data={**self.orders.data, **places})
         self.stopping.check()
+
+    def await_ready(self) -> None:
+        """A machine of a cloud may still be busy with itself when its agent has long begun."""
+        if self.machine.ready_s:
+            from stoker.agent.readiness import await_ready  # here, because nodes nearby are always ready
+
+            await_ready(self.orders.job, self.machine, self.stopping, self.reporter.tell)
 
     def prepare(self) -> Place:
         """Finds or builds the environment, and counts the ranks."""
@@ -232,7 +255,8 @@ class Attempt:
         def last_words() -> dict[str, Any]:
             message = "; ".join(text for text in (ending.message, str(self.trouble)) if text)
             said = {"message": self.masking.text(message), "hint": self.masking.text(ending.hint)}
-            return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said}
+            stays = {"stays": self._stays(ending)}
+            return {"outcome": ending.outcome, "exit_code": ending.exit_code, **said, **stays}
 
         if kept_s:
             from stoker.agent.kept import keep  # here, because few runs fail, and fewer are kept
@@ -249,6 +273,27 @@ class Attempt:
             self.folder.access.unlink(missing_ok=True)
         if not kept_s:
             self.reporter.finish(last_words)
+        self._restart(ending)
+
+    def _stays(self, ending: Ending) -> bool:
+        """The machine is only restarted: the run can go on here."""
+        if ending.outcome is not Outcome.EVICTED:
+            return False
+        told = self.notices.posted("machine")
+        return self.stopping.stays or (self.stopping.outcome is None and told is not None and told.returns)
+
+    def _restart(self, ending: Ending) -> None:
+        """Whatever the machine has to be restarted for need wait no longer."""
+        if not self._stays(ending) or self.events is None:
+            return
+        told = self.notices.posted("machine")
+        self.restarts = True
+        if told and told.returns:
+            self.events.approve()
+        elif self.machine.reboot_mark and Path(self.machine.reboot_mark).exists():
+            from stoker.agent.readiness import restart  # here, because most machines need none
+
+            restart(self.machine)
 
     def _release_data(self) -> None:
         if self.data:

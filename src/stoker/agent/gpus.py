@@ -12,13 +12,18 @@ def count(environ: Mapping[str, str]) -> int:
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return sum(1 for name in visible.split(",") if name.strip() not in ("", "-1"))
+    return listed(environ)
+
+
+def listed(environ: Mapping[str, str]) -> int:
+    """All that the driver lists; 0 where there is none, or it does not answer."""
     tool = which("nvidia-smi", environ.get("PATH", ""))
     if not tool:
         return 0
     import subprocess  # here, because it is slow to import and few runs ask for GPUs
 
     try:
-        listed = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
+        told = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return 0
-    return sum(1 for line in listed.splitlines() if line.startswith("GPU "))
+    return sum(1 for line in told.splitlines() if line.startswith("GPU "))

@@ -18,6 +18,9 @@ class Machine:
     library: Path  # what scripts import stoker from
     variables: Mapping[str, str] = field(repr=False)  # the agent's own, with the secrets of the run
     events: str = ""  # the URL where the machine hears that it will be taken away; empty: nobody says so
+    ready_s: float = 0.0  # how long it may take until the machine is ready for a script; 0: it always is
+    reboot_mark: str = ""  # a file that is there as long as the machine has to be restarted
+    package_lock: str = ""  # a file that is locked as long as packages are being installed
 
     def agent_command(self, verb: str) -> list[str]:
         """How another process does something with the agent's code."""

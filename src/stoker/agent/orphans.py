@@ -35,9 +35,9 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
     end_all(key)
     with _locked(folder) as alone:
         if alone:
-            _release_data(folder)
+            release_data(folder)
             try:
-                _ship_logs(folder, variables)
+                ship_logs(folder, variables)
             except StoreUnavailable:
                 return UNSHIPPED
             except (StokerError, OSError, ValueError, KeyError, TypeError):
@@ -47,7 +47,7 @@ def end(folder: NodeFolder, key: str, variables: Mapping[str, str]) -> int:
     return 1 if belonging_to(key) else 0
 
 
-def _release_data(folder: NodeFolder) -> None:
+def release_data(folder: NodeFolder) -> None:
     """Whatever is still mounted goes, and the cache may remove what the node used."""
     if folder.data.is_symlink():
         from stoker.agent.data.room import remove_hold  # here, because few runs have data to bring
@@ -69,19 +69,23 @@ def _end_agent(folder: NodeFolder) -> None:
         time.sleep(0.005)
 
 
-def _ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
-    """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked."""
+def ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> dict[str, int]:
+    """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked. Gives
+    what has arrived then, by rank."""
     errand = json.loads(folder.errand.read_bytes())
     store = _store(folder, errand["store"])
     orders = load(Orders, store.get(errand["orders"]))
     if any(name not in variables for name in errand["secrets"]):
-        return
+        return {}
     masking = Masking(variables[name] for name in errand["secrets"])
     _wait_until_quiet(folder)
+    sizes: dict[str, int] = {}
     for spool in folder.spool.glob("*.log"):
         log = RankLog(store, orders, folder, int(spool.stem))
         while log.ship(masking, final=True):
             pass
+        sizes[spool.stem] = log.shipped
+    return sizes
 
 
 def _store(folder: NodeFolder, url: str) -> Store:

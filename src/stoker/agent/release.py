@@ -15,14 +15,17 @@ from dataclasses import dataclass
 TIMEOUT_S = 30.0
 LONGEST_PAUSE_S = 60.0
 _DONE = (404, 409)  # gone already, or being deleted
+_REFUSED = (401, 403)
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """`url` is the resource to delete, `token_url` answers with a token that may do it."""
+    """`url` is the resource to delete, `token_url` answers with a token that may do it. Where that is refused,
+    `instead_url` switches the machine off for good: then it costs little more than its disk."""
 
     url: str
     token_url: str
+    instead_url: str = ""
     ca_file: str = ""
 
     def carry_out(self, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -30,7 +33,7 @@ class Release:
         pause_s = 1.0
         while True:
             try:
-                return self._delete(self._token())
+                return self._remove(self._token())
             except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
                 print(f"could not remove this machine: {error}", file=sys.stderr, flush=True)  # noqa: T201  # its journal
             sleep(pause_s)
@@ -42,13 +45,20 @@ class Release:
         with opener.open(request, timeout=TIMEOUT_S) as answer:
             return str(json.load(answer)["access_token"])
 
-    def _delete(self, token: str) -> None:
-        headers = {"Authorization": f"Bearer {token}"}
-        request = urllib.request.Request(self.url, method="DELETE", headers=headers)
-        context = ssl.create_default_context(cafile=self.ca_file or None)
+    def _remove(self, token: str) -> None:
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context):
-                return
+            self._ask("DELETE", self.url, token)
         except urllib.error.HTTPError as error:
-            if error.code not in _DONE:
+            locked = b"ScopeLocked" in error.read()
+            if not locked and error.code in _DONE:
+                return
+            if not self.instead_url or not (locked or error.code in _REFUSED):
                 raise
+            self._ask("POST", self.instead_url, token)
+
+    def _ask(self, method: str, url: str, token: str) -> None:
+        headers = {"Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(url, b"" if method == "POST" else None, headers, method=method)
+        context = ssl.create_default_context(cafile=self.ca_file or None)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=context):
+            return

@@ -20,7 +20,8 @@ TIMEOUT_S = 5.0
 SHORTEST = timedelta(seconds=30)  # of a Preempt that does not say when
 
 # These take the machine, or what runs on it, away. A Freeze ends by itself, and is no reason to stop.
-ENDING = ("Preempt", "Terminate", "Reboot", "Redeploy")
+RETURNING = ("Reboot", "Redeploy")  # after these it is there again, with its disk
+ENDING = ("Preempt", "Terminate", *RETURNING)
 
 
 class ScheduledEvents:
@@ -41,6 +42,14 @@ class ScheduledEvents:
     def finish(self) -> None:
         self._done.set()
 
+    def approve(self) -> None:
+        """Whatever was saved is safe: a restart need not wait for the end of its notice. Refused is as good."""
+        starts = [{"EventId": id} for id, notice in self._known.items() if notice.returns]
+        body = json.dumps({"StartRequests": starts}).encode()
+        request = urllib.request.Request(self._url, body, {"Metadata": "true", "Content-Type": "application/json"})
+        with suppress(OSError, http.client.HTTPException), _opener().open(request, timeout=TIMEOUT_S):
+            pass
+
     def _run(self) -> None:
         timeout_s = FIRST_S
         while not self._done.is_set():
@@ -51,9 +60,7 @@ class ScheduledEvents:
 
     def _ask(self, timeout_s: float) -> list[dict[str, Any]]:
         request = urllib.request.Request(self._url, headers={"Metadata": "true"})
-        # No proxy: the address is the machine's own.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=timeout_s) as answer:
+        with _opener().open(request, timeout=timeout_s) as answer:
             return list(json.load(answer)["Events"])
 
     def _heed(self, events: list[dict[str, Any]]) -> None:
@@ -64,9 +71,16 @@ class ScheduledEvents:
                 self._say("freeze", f"the machine will stand still for {event.get('DurationInSeconds', 'some')} s")
         ending = {event["EventId"]: event for event in events if event["EventType"] in ENDING}
         self._known = {
-            id: self._known.get(id) or Notice(now, deadline(event, now), drill=False) for id, event in ending.items()
+            id: self._known.get(id)
+            or Notice(now, deadline(event, now), drill=False, returns=event["EventType"] in RETURNING)
+            for id, event in ending.items()
         }
         self._tell(min(self._known.values(), key=lambda one: one.deadline, default=None))
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """No proxy: the address is the machine's own."""
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def deadline(event: dict[str, Any], now: datetime) -> datetime:

@@ -18,6 +18,13 @@ from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 
+# What a tenant tells its agent: neither is the script's doing.
+LEASE_OVER, GOING_DOWN = signal.SIGUSR1, signal.SIGUSR2
+_LEAVING = {
+    LEASE_OVER: ("the lease of its machine was over: the server had not been heard of", False),
+    GOING_DOWN: ("its machine was shut down", True),
+}
+
 
 class Stopped(Exception):
     """Raised where preparing was interrupted. `Stopping` knows why."""
@@ -29,6 +36,7 @@ class Stopping:
     def __init__(self) -> None:
         self.outcome: Outcome | None = None
         self.message = ""
+        self.stays = False  # the machine is restarted, and will be there for the next attempt
         self._lock = threading.Lock()
         self._wakes, self._wake = os.pipe()
         for fd in (self._wakes, self._wake):
@@ -58,6 +66,8 @@ class Stopping:
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._terminated)
+        for number in _LEAVING:
+            signal.signal(number, self._leaving)
         for number in (signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, _nothing)
         signal.signal(signal.SIGQUIT, signal.SIG_DFL)
@@ -66,6 +76,11 @@ class Stopping:
         if self.outcome is None:  # no lock: the handler may interrupt its holder
             self.message = f"the agent was told to end ({signal.Signals(number).name})"
             self.outcome = Outcome.CANCELLED
+
+    def _leaving(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
+        if self.outcome is None:
+            self.message, self.stays = _LEAVING[signal.Signals(number)]
+            self.outcome = Outcome.EVICTED
 
 
 class WishWatch:

@@ -1,4 +1,4 @@
-"""What runs on a machine that costs money: the agent, and beside it the lease that says how long both may stay."""
+"""What runs on a machine that costs money: an agent, and beside it the lease that says how long both may stay."""
 
 from __future__ import annotations
 
@@ -7,19 +7,27 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from stoker.agent.attempt import RESTARTS
 from stoker.agent.lease import LeaseWatch
 from stoker.agent.release import Release
+from stoker.agent.stopping import GOING_DOWN, LEASE_OVER
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.stores import Store
+from stoker.stores.sealed import unseal
 
 LOOK_EVERY_S = 15.0
 LOOKS_PER_LEASE = 8
 LAST_WORDS_S = 120.0  # to save and upload, once the lease is over
 CHILD_EVERY_S = 0.5
+VACANT_EVERY_S = 2.0  # how often a machine without an agent looks for orders
+RESTART_S = 300.0  # for a machine to restart, which may not happen after all
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +47,80 @@ class Tenancy:
         names = ("store", "orders", "lease_s", "arguments", "variables")
         return cls(release=Release(**found["release"]), **{name: found[name] for name in names})
 
+    @property
+    def options(self) -> dict[str, str]:
+        """What the agent is started with."""
+        return {"--store": self.store, "--orders": self.orders, **self.arguments}
 
-def live(tenancy: Tenancy, lease: LeaseWatch, command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Runs the agent to its end, and then stays until somebody removes the machine or its lease is over: the server may
-    still want to look at it. A machine that is shut down is left to whoever does it."""
-    agent = subprocess.Popen(command, env={**environ, **tenancy.variables}, stdin=subprocess.DEVNULL)
-    signal.signal(signal.SIGTERM, _shut_down)
-    every_s = min(LOOK_EVERY_S, tenancy.lease_s / LOOKS_PER_LEASE)
-    try:
-        while lease.look() > 0:
-            _wait(agent, min(every_s, max(lease.left_s, 0.0)))
-    except ShutDown:
-        end(agent)
+    def newest(self, store: Store) -> Tenancy:
+        """This one with the orders that the machine was given last: a run that goes on here has another attempt, access
+        and seal. What was written at the machine's start stays what it opens them with."""
+        key = layout.again(*layout.node_with(self.orders))
+        try:
+            found = json.loads(unseal(self.variables["STOKER_SEAL"], store.get(key), key))
+            return replace(self, orders=found["orders"], variables=found["variables"])
+        except (StokerError, ValueError, KeyError, TypeError):  # nothing, or nothing that can be read now
+            return self
+
+
+Start = Callable[[Tenancy], subprocess.Popen[bytes]]
+Open = Callable[[Tenancy], Store]
+
+
+class Tenant:
+    """`first` is what the machine was made with; what it has been given since is asked for at every boot, and whenever
+    nobody works here."""
+
+    def __init__(self, first: Tenancy, open_store: Open, start: Start) -> None:
+        self._first = first
+        self._open = open_store
+        self._start = start
+        self._every_s = min(LOOK_EVERY_S, first.lease_s / LOOKS_PER_LEASE)
+
+    def live(self) -> int:
+        """Stays until somebody removes the machine or its lease is over: the server may still want to look at it, or
+        go on here. A machine that is shut down is left to whoever does it."""
+        signal.signal(signal.SIGTERM, _shut_down)
+        self._move_in(self._first.newest(self._open(self._first)))
+        try:
+            while self._lease.look() > 0:
+                self._wait(min(self._every_s, max(self._lease.left_s, 0.0)))
+        except ShutDown:
+            end(self._agent, GOING_DOWN)
+            return 0
+        print("the lease of this machine is over: saving, then removing it", file=sys.stderr, flush=True)  # noqa: T201
+        end(self._agent, LEASE_OVER)
+        self._first.release.carry_out()
         return 0
-    print("the lease of this machine is over: saving, then removing it", file=sys.stderr, flush=True)  # noqa: T201
-    end(agent)
-    tenancy.release.carry_out()
-    return 0
+
+    def _move_in(self, tenancy: Tenancy) -> None:
+        self._now = tenancy
+        self._store = self._open(tenancy)
+        lease_s = tenancy.lease_s
+        self._lease = LeaseWatch(self._store, layout.lease_beside(tenancy.orders), lease_s, time.monotonic)
+        self._agent = self._start(tenancy)
+        self._look_at = 0.0
+        self._restart_by: float | None = None  # when a restart that was announced is no longer waited for
+
+    def _wait(self, seconds: float) -> None:
+        """No zombie is left, and the time goes by either way."""
+        until = time.monotonic() + seconds
+        while (left_s := until - time.monotonic()) > 0:
+            if self._is_vacant() and time.monotonic() >= self._look_at:
+                self._look_at = time.monotonic() + VACANT_EVERY_S
+                newest = self._first.newest(self._store)
+                if newest.orders != self._now.orders:
+                    return self._move_in(newest)
+            time.sleep(min(left_s, CHILD_EVERY_S))
+        return None
+
+    def _is_vacant(self) -> bool:
+        """Nobody works here, nor will be interrupted in a moment."""
+        code = self._agent.poll()
+        if code == RESTARTS and self._restart_by is None:
+            self._restart_by = time.monotonic() + RESTART_S
+        waits = code == RESTARTS and time.monotonic() < (self._restart_by or 0.0)
+        return code is not None and not waits
 
 
 class ShutDown(Exception):
@@ -66,21 +131,13 @@ def _shut_down(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  #
     raise ShutDown
 
 
-def end(agent: subprocess.Popen[bytes]) -> None:
+def end(agent: subprocess.Popen[bytes], why: signal.Signals) -> None:
     """In good order if it can: the agent commits, uploads and reports when it is told to end."""
     if agent.poll() is not None:
         return
-    agent.send_signal(signal.SIGTERM)
+    agent.send_signal(why)
     try:
         agent.wait(LAST_WORDS_S)
     except subprocess.TimeoutExpired:
         agent.kill()
         agent.wait()
-
-
-def _wait(agent: subprocess.Popen[bytes], seconds: float) -> None:
-    """No zombie is left, and the time goes by either way."""
-    until = time.monotonic() + seconds
-    while (left_s := until - time.monotonic()) > 0:
-        agent.poll()
-        time.sleep(min(left_s, CHILD_EVERY_S))

@@ -93,7 +93,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.node and not seen.report and (now - attempt.asked_at).total_seconds() > MUTE_S:
         return _lost(run, f"its node was there for {MUTE_S / 60:.0f} minutes and has never said a word", now)
     if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
-        return _lost(run, "its node is no longer there", now)
+        # A list may leave out what is there: asking for its release costs nothing, and it cannot work on.
+        return _lost(run, "its node is no longer there", now).doing(StopNode(run.job.on, attempt.key))
     if run.wish is Wish.CANCEL:
         told = Decision(run, (TellAgent(run),))
         return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told

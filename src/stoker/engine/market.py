@@ -49,9 +49,14 @@ def choose(run: Run, market: Market, now: datetime) -> Offer | None:
 
 def cheapest_open(run: Run, market: Market, now: datetime, *, spot: bool) -> Offer | None:
     """Of one kind, the one to ask for now."""
-    offers = (offer for offer in _offers(run, market) if offer.spot == spot and _affordable(run.job, offer))
-    open_now = [offer for offer in offers if now >= _closed_until(run, offer, now)]
-    return min(open_now, key=lambda offer: _rank(run, offer, now)) if open_now else None
+    fitting = [offer for offer in open_now(run, market, now) if offer.spot == spot]
+    return min(fitting, key=lambda offer: _rank(run, offer, now)) if fitting else None
+
+
+def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
+    """What can be asked for now: it may cost so much, and has not just failed."""
+    offers = (offer for offer in _offers(run, market) if _affordable(run.job, offer))
+    return [offer for offer in offers if now >= _closed_until(run, offer, now)]
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
@@ -108,8 +113,8 @@ def _closed_until(run: Run, offer: Offer, now: datetime) -> datetime:
 def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
     """When this offer could not be had since it last gave a node, the newest first."""
     for attempt in reversed(run.attempts):
-        yield from (one.at for one in reversed(attempt.refusals) if _same(one.offer, offer))
-        if attempt.offer and _same(attempt.offer, offer):
+        yield from (one.at for one in reversed(attempt.refusals) if same(one.offer, offer))
+        if attempt.offer and same(attempt.offer, offer):
             if attempt.trouble not in WEATHER:
                 return
             yield attempt.ended_at
@@ -119,12 +124,12 @@ def _shunned(run: Run, offer: Offer, now: datetime) -> bool:
     return any(
         attempt.state is AttemptState.EVICTED
         and attempt.offer is not None
-        and _same(attempt.offer, offer)
+        and same(attempt.offer, offer)
         and attempt.ended_at is not None
         and (now - attempt.ended_at).total_seconds() < SHUNNED_S
         for attempt in run.attempts
     )
 
 
-def _same(one: Offer, other: Offer) -> bool:
+def same(one: Offer, other: Offer) -> bool:
     return (one.size, one.place, one.spot) == (other.size, other.place, other.spot)

@@ -94,6 +94,12 @@ def access(run_id: str, number: int, node: int = 0) -> str:
     return f"{accesses(run_id, number)}node-{node}"
 
 
+def again(run_id: str, number: int, node: int = 0) -> str:
+    """Where the machine that was had for this attempt finds the newest orders for it, sealed for it alone. Among its
+    accesses, which it may read longer than anything else."""
+    return f"{accesses(run_id, number)}again-{node}"
+
+
 def node_with(orders: str) -> tuple[str, int, int]:
     """The run, attempt and node that the key of some orders is about."""
     _, run_id, _, number, node, _ = orders.split("/")

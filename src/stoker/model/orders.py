@@ -67,6 +67,7 @@ class Notice:
     at: datetime
     deadline: datetime
     drill: bool = True  # somebody asked for it here; otherwise the machine was told by whoever owns it
+    returns: bool = False  # the machine is only restarted: it will be there again, with its disk
 
     @property
     def seconds(self) -> float:

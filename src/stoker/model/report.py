@@ -124,6 +124,7 @@ class Report:
     output_bytes: int = 0
     data: Mapping[str, DataFigures] = field(default_factory=dict)  # by input
     notice: Notice | None = None  # that the machine itself was given
+    stays: bool = False  # its machine is there for the next attempt, as after a restart
     progress: float | None = None  # 0 to 1, as the script reports it; None: it has not
     save_s: float = 0.0  # what saving and uploading everything has taken at most, as far as the node has seen
     effort: Effort | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 
 from stoker.errors import StokerError
@@ -42,7 +44,14 @@ class Accesses:
             return "", ""
         access = self._grant(run, attempt)
         self._note(attempt, access)
-        return access.to_text(), self._seal(attempt)
+        return access.to_text(), self._seal(attempt.key)
+
+    def hand_over(self, run: Run, machine: str, orders: str, variables: Mapping[str, str]) -> None:
+        """Tells the machine that was had under this key what it is to do next, and with which access. Only that machine
+        can open it: it was given the seal when it was made."""
+        key = layout.again(run.id, int(machine.rpartition("-")[2]))
+        words = json.dumps({"orders": orders, "variables": dict(variables)})
+        self._stores.of(run).put(key, sealed.seal(self._seal(machine), words, key))
 
     def is_due(self, run: Run, attempt: Attempt) -> bool:
         """Cheap: asked in every round."""
@@ -53,7 +62,7 @@ class Accesses:
         try:
             access = self._grant(run, attempt)
             key = layout.access(run.id, attempt.number)
-            self._stores.of(run).put(key, sealed.seal(self._seal(attempt), access.to_text(), key))
+            self._stores.of(run).put(key, sealed.seal(self._seal(attempt.key), access.to_text(), key))
         except StokerError as error:
             self.trouble[attempt.key] = error.message
             self._due[attempt.key] = self._clock.steady() + min(self._for_s / 10, 60.0)
@@ -119,13 +128,13 @@ class Accesses:
             same = True
         self._due[attempt.key] = self._clock.steady() + max(left_s / 2, _SAME_PAUSE_S if same else _LEAST_PAUSE_S)
 
-    def _seal(self, attempt: Attempt) -> str:
+    def _seal(self, node_key: str) -> str:
         with self._lock:
             key = self._keychain.get(_SEAL)
             if key is None:
                 key = sealed.new_key()
                 self._keychain.keep(_SEAL, key)
-        return sealed.derived_key(key, attempt.key)
+        return sealed.derived_key(key, node_key)
 
 
 def needs(run: Run) -> dict[str, list[str]]:

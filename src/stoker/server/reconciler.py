@@ -195,10 +195,9 @@ class Reconciler:
         return next((sight for sight in sights if sight.key == key), None)
 
     def _sweep(self, sights: Sights) -> list[Action]:
-        seen = {sight.key for some in sights.values() for sight in some}
-        needed = claimed(self._ledger.open) | spared(
-            self._ledger.open, [one for some in sights.values() for one in some]
-        )
+        every = [sight for some in sights.values() for sight in some]
+        seen = {sight.key for sight in every}
+        needed = claimed(self._ledger.open) | spared(self._ledger.open, every)
         steady = self._clock.steady()
         self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
         ages = {key: steady - since for key, since in self._unclaimed.items()}

@@ -222,7 +222,7 @@ class AzureProvider:
             return self._started_again(key, self._starting[key])
         if vm.power in _GOING:
             off = vm.power == "deallocated"
-            return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=off, resumable=off)
+            return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=off, resumable=off)
         return NodeSight(key, NodeState.STARTING)
 
     def _started_again(self, key: str, starting: Starting | None) -> NodeSight:
@@ -286,7 +286,7 @@ class AzureProvider:
             return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code, still=True)
         if made.running or there:
             return NodeSight(key, NodeState.STARTING)
-        return NodeSight(key, NodeState.GONE, "Azure took the machine away", still=True)
+        return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=True)
 
 
 def signed_url(access: Access, key: str) -> str:

@@ -8,6 +8,7 @@ from decimal import Decimal
 
 from fastapi import APIRouter, Request, Response
 
+from stoker.engine.resuming import spared
 from stoker.engine.sweeping import claimed
 from stoker.model.node import NodeSight
 from stoker.server.api.shape import answer, service_of
@@ -42,8 +43,8 @@ async def nodes(request: Request) -> Response:
 
 @router.delete("/nodes/{key}")
 async def release(request: Request, key: str, others: bool = False) -> Response:
-    """Releases a node that no run claims; of another server only where that is asked for, and its lease is over. Twice is
-    fine."""
+    """Releases a node that no run claims; of another server only where that is asked for, and its lease is over. Twice
+    is fine."""
     service = service_of(request)
     for one in await _look(service):
         mine = not one.claimed and not one.server
@@ -57,7 +58,8 @@ async def _look(service: Service) -> list[Left]:
     found: list[Left] = []
     for name, provider in service.providers.items():
         sights = await call(provider.look)
-        found += [_left(name, sight, not sight.server and sight.key in needed) for sight in sights]
+        wanted = needed | spared(service.ledger.open, sights)
+        found += [_left(name, sight, not sight.server and sight.key in wanted) for sight in sights]
     return found
 
 

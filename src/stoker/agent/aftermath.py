@@ -1,0 +1,42 @@
+"""What an agent finds that a restart of its machine has cut off: it is brought to its end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from stoker.agent.machine import Machine
+from stoker.agent.orphans import release_data, ship_logs
+from stoker.agent.pace import persist
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders
+from stoker.model.report import Outcome, Phase, Report
+from stoker.model.wire import dump, load
+from stoker.stores import Store
+
+
+def conclude(store: Store, orders: Orders, machine: Machine) -> None:
+    """Ships what was printed, and gives the report that its predecessor here could not. Nobody else does: these were
+    the orders of this folder, and its lock is held."""
+    key = layout.report(orders.run_id, orders.attempt, orders.node)
+    before = load(Report, persist(lambda: store.get(key)))
+    if before.outcome:
+        return
+    release_data(machine.folder)
+    sizes = dict(before.log_bytes)
+    with suppress(StokerError, OSError, ValueError, KeyError, TypeError):  # as much as there is
+        sizes |= ship_logs(machine.folder, machine.variables)
+    machine.folder.clear()
+    last = replace(
+        before,
+        phase=Phase.DONE,
+        at=datetime.now(UTC),
+        beat=before.beat + 1,
+        outcome=Outcome.EVICTED,
+        message="its machine was restarted",
+        log_bytes=sizes,
+        stays=True,
+    )
+    persist(lambda: store.put(key, dump(last)))

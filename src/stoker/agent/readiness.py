@@ -1,0 +1,115 @@
+"""Whether a fresh machine is ready for a script: it is asked until it is, and never taken at its word."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from stoker.agent import gpus
+from stoker.agent.endings import spell
+from stoker.agent.interpreter import which
+from stoker.agent.machine import Machine
+from stoker.agent.stopping import Stopping
+from stoker.model.job import Job
+from stoker.model.report import Outcome
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+ASK_S = 20.0  # for a driver or a runtime to answer
+REBOOT_MARK = "it has to be restarted"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`ask` says why it is not so; nothing where it is."""
+
+    what: str
+    ask: Callable[[], str]
+
+
+def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[str, str], None]) -> None:
+    """Returns when everything is ready. Otherwise `stopping` knows why, and raises: a machine that does not get ready
+    is given back, and one that only waits for a restart is restarted."""
+    started, pause_s, told = time.monotonic(), FIRST_PAUSE_S, ""
+    wanted = checks(job, machine)
+    while not_yet := [(check.what, why) for check in wanted if (why := check.ask())]:
+        stopping.check()
+        reason = "; ".join(why for _, why in not_yet)
+        if [why for _, why in not_yet] == [REBOOT_MARK]:
+            stopping.stays = True
+            stopping.ask(Outcome.EVICTED, "its machine had to be restarted before the script could start")
+        elif time.monotonic() - started >= machine.ready_s:
+            limit = spell(machine.ready_s)
+            stopping.ask(Outcome.CANCELLED, f"its machine was not ready after {limit}: {reason}")
+        elif reason != told:
+            tell("not-ready", f"the machine is not ready yet: {reason}")
+            told = reason
+        stopping.check()
+        stopping.wait(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    waited_s = time.monotonic() - started
+    tell("ready", f"the machine is ready after {waited_s:.1f} s: {', '.join(check.what for check in wanted)}")
+
+
+def restart(machine: Machine) -> None:
+    """As root, which an agent of a cloud's machine is."""
+    if tool := which("systemctl", machine.variables.get("PATH", "")):
+        subprocess.run([tool, "reboot"], check=False, timeout=ASK_S)
+
+
+def checks(job: Job, machine: Machine) -> list[Check]:
+    """The restart comes last: drivers and packages first say that they have done what it is for."""
+    wanted = job.gpus or (1 if job.gpu else 0)
+    found: list[Check] = []
+    if machine.package_lock:
+        found.append(Check("no packages are being installed", partial(_packages, Path(machine.package_lock))))
+    if wanted:
+        found.append(Check(f"the driver answers for {_count(wanted)}", partial(_driver, wanted, machine.variables)))
+    if job.environment.image or job.environment.dockerfile:
+        found.append(Check("the container runtime answers", partial(_containers, wanted, machine.variables)))
+    if machine.reboot_mark:
+        found.append(Check("no restart is pending", partial(_restart, Path(machine.reboot_mark))))
+    return found
+
+
+def _packages(lock: Path) -> str:
+    with suppress(FileNotFoundError, PermissionError), lock.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return "packages are being installed"
+    return ""
+
+
+def _driver(wanted: int, variables: Mapping[str, str]) -> str:
+    answering = gpus.listed(variables)
+    if answering >= wanted:
+        return ""
+    return f"the driver answers for {answering} of {_count(wanted)}" if answering else "the GPU driver does not answer"
+
+
+def _containers(wanted: int, variables: Mapping[str, str]) -> str:
+    tool = which("docker", variables.get("PATH", ""))
+    if not tool:
+        return "there is no container runtime"
+    try:
+        words = [tool, "info", "--format", "{{json .Runtimes}}"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "the container runtime does not answer"
+    if done.returncode:
+        return "the container runtime does not answer"
+    return "the container runtime knows no GPU" if wanted and "nvidia" not in done.stdout else ""
+
+
+def _restart(mark: Path) -> str:
+    return REBOOT_MARK if mark.exists() else ""
+
+
+def _count(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"
