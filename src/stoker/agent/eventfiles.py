@@ -27,11 +27,11 @@ class Scalar:
 
 
 class EventFile:
-    """One file, from the beginning and then from where the last look ended. A record not yet whole waits."""
+    """One file, from an offset and then from where the last look ended. A record not yet whole waits."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, offset: int = 0) -> None:
         self.path = path
-        self._offset = 0
+        self._offset = offset
         self.broken = False  # something other than records follows: nothing more is read
 
     def fresh(self) -> Iterator[Scalar]:

@@ -81,6 +81,7 @@ class Checkpoints:
         self._facts_then: tuple[float | None, Mapping[str, float]] = (None, {})  # when the newest change was seen
         self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
         self.behind = False  # there is something that is not committed yet
+        self.first: Callable[[], None] = lambda: None  # done before a set is made visible, unless there is a hurry
         self._hashes: dict[_Content, str] = {}
         self._last: CheckpointSet | None = None
         self._number = 0
@@ -126,6 +127,8 @@ class Checkpoints:
             return None
         if self._last is None or entries != self._last.entries:
             self._rest(now)
+            if care is not Care.HURRIED:
+                self.first()
             return self._commit(entries, _without(marks, left_out or set()))
         self._done, self.behind = _without(marks, left_out or set()), False
         return None

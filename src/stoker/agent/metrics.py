@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
@@ -82,14 +82,15 @@ def logged_points(file: Path) -> LinePoints:
 
 
 class EventFilePoints:
-    """TensorBoard event files anywhere below the outputs."""
+    """TensorBoard event files anywhere below the outputs. `read` says of files how much of them was read before."""
 
     name = "event files"
     behind = False
 
-    def __init__(self, outputs: Path, rank: int) -> None:
+    def __init__(self, outputs: Path, rank: int, read: Mapping[str, int] | None = None) -> None:
         self._outputs = str(outputs)
         self._rank = rank
+        self._read = read or {}
         self._files: dict[str, EventFile] = {}
         self._due = 0.0
 
@@ -99,7 +100,7 @@ class EventFilePoints:
             return
         for path, entry in walk(self._outputs, lambda _path, _error: None):
             if entry and "tfevents" in entry.name and entry.is_file():
-                file = self._files.setdefault(path, EventFile(entry.path))
+                file = self._files.setdefault(path, EventFile(entry.path, self._read.get(path, 0)))
                 for scalar in file.fresh():
                     name = metric_name(path, scalar.tag)
                     value = scalar.value if math.isfinite(scalar.value) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ class _File:
 
 
 class Mirror:
-    """Brings the folder into the store, once per call of `sync`. For one thread."""
+    """Brings the folder into the store, once per call of `sync`."""
 
     def __init__(self, store: Store, orders: Orders, folder: Path) -> None:
         self._store = store
@@ -51,15 +52,29 @@ class Mirror:
         self._contents = Contents(store, key, alone=alone, first=alone and orders.attempt == 1)
         self._told: set[str] = set()
         self._manifest: list[Entry] | None = None
+        self._one_at_a_time = threading.Lock()
         self.totals = (0, 0)  # files, bytes
 
-    def sync(self, *, final: bool = False) -> None:
-        """Raises StoreFailed, and may then be called again: what is in the store is not sent twice."""
+    def begin_from(self, carried: Snapshot) -> None:
+        """What was put back is in the store: it is not sent again as long as it does not change."""
+        for entry in carried.entries:
+            if entry.kind is EntryKind.FILE:
+                mark = mark_of((self._folder / entry.path).lstat())
+                self._files[entry.path] = _File(mark, time.monotonic(), mark, entry)
+        self._contents.adopt(entry.sha256 for entry in carried.entries if entry.kind is EntryKind.FILE)
+
+    def sync(self, *, hasty: bool = False, final: bool = False) -> None:
+        """Raises StoreFailed, and may then be called again: what is in the store is not sent twice. With `hasty` files
+        count as they are that changed this moment; at the end there are no others."""
+        with self._one_at_a_time:
+            self._sync(hasty=hasty, final=final)
+
+    def _sync(self, *, hasty: bool, final: bool) -> None:
         files, self._files = self._files, {}  # what is not met again is forgotten
         entries = []
         try:
             for path, found in walk(str(self._folder), self._unreadable):
-                entry = self._entry(path, found, files.get(path), final=final)
+                entry = self._entry(path, found, files.get(path), hasty=hasty, final=final)
                 if entry:
                     entries.append(entry)
         except StokerError:
@@ -68,7 +83,9 @@ class Mirror:
         self._write(entries)
         self._contents.forget({entry.sha256 for entry in entries}, 0 if final else LEFT_OVER_S)
 
-    def _entry(self, path: str, found: os.DirEntry[str] | None, known: _File | None, *, final: bool) -> Entry | None:
+    def _entry(
+        self, path: str, found: os.DirEntry[str] | None, known: _File | None, *, hasty: bool, final: bool
+    ) -> Entry | None:
         try:
             path.encode()
             if found is None:
@@ -79,27 +96,29 @@ class Mirror:
                 target.encode()
                 return Entry(path, EntryKind.LINK, target=target)
             if stat.S_ISREG(status.st_mode):
-                return self._file(path, found.path, status, known, final=final)
+                return self._file(path, found.path, status, known, hasty=hasty or final, tries=10 if final else 1)
         except FileNotFoundError:
             pass
         except (OSError, UnicodeEncodeError) as error:
             self._unreadable(path, error)
         return None
 
-    def _file(self, path: str, place: str, status: os.stat_result, known: _File | None, *, final: bool) -> Entry | None:
+    def _file(
+        self, path: str, place: str, status: os.stat_result, known: _File | None, *, hasty: bool, tries: int
+    ) -> Entry | None:
         """Its entry, after shipping it where it is new and quiet; until then the entry of its last quiet content."""
         mark = mark_of(status)
         if known is None or known.mark != mark:
             quiet_s = min(max(time.time() - status.st_mtime, 0), QUIET_S)
             known = _File(mark, time.monotonic() - quiet_s, *((known.shipped, known.entry) if known else ()))
         self._files[path] = known
-        for _ in range(10 if final else 1):
-            if known.shipped == known.mark or not (final or time.monotonic() - known.since >= QUIET_S):
+        for _ in range(tries):
+            if known.shipped == known.mark or not (hasty or time.monotonic() - known.since >= QUIET_S):
                 break
             try:
                 sha256 = self._contents.ship(place, known.mark)
             except Changing:
-                time.sleep(0.1 if final else 0)
+                time.sleep(0.1 if tries > 1 else 0)
                 known.mark, known.since = mark_of(os.stat(place)), time.monotonic()  # noqa: PTH116  # as above
                 continue
             known.shipped = known.mark

@@ -12,6 +12,7 @@ from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.outputs import Mirror, OutputsShipper
 from stoker.agent.pace import Trouble
 from stoker.model.orders import Orders
+from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
 
 
@@ -25,6 +26,16 @@ class Shipping:
         self.metrics = MetricsShipper(store, orders, masking, trouble)
         self._mirror = Mirror(store, orders, self._outputs)
         self._workers = (self.metrics, self.logs, OutputsShipper(self._mirror, trouble))
+        self._carried = Snapshot(())
+
+    def begin_from(self, carried: Snapshot) -> None:
+        """These outputs were put back: earlier attempts have shipped them, and the metrics in them."""
+        self._carried = carried
+        self._mirror.begin_from(carried)
+
+    def ship_outputs(self) -> None:
+        """What a checkpoint goes on from must not be newer than the outputs. Raises StoreFailed."""
+        self._mirror.sync(hasty=True)
 
     def start_log(self, rank: int) -> None:
         """From here on what is printed by, or for, the rank is shipped."""
@@ -38,7 +49,8 @@ class Shipping:
             self.start_log(rank)
             self.metrics.sources.append(printed_points(self._folder.log(rank), rank))
         self.metrics.sources.append(logged_points(self._folder.metrics))
-        self.metrics.sources.append(EventFilePoints(self._outputs, ranks[0]))
+        read = {one.path: one.size_bytes for one in self._carried.entries}
+        self.metrics.sources.append(EventFilePoints(self._outputs, ranks[0], read))
         self._mirror.tell = tell
         for worker in self._workers:
             worker.start()
