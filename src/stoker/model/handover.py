@@ -13,6 +13,7 @@ from stoker.model import wire
 
 VERSION = 1
 _MARK = "stoker-workspace"
+_ASK_AGAIN = "ask your administrator for the file again"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?")
 _PROVIDER = re.compile(r"[a-z][a-z0-9-]*")
 # Words that name a secret. Whoever adds one to a file by hand is told, before it travels.
@@ -50,12 +51,12 @@ def read_handover(text: str, place: str) -> Handover:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise BadInput(f"{place} is damaged: {error}", hint="ask your administrator for the file again") from None
+        raise BadInput(f"{place} is damaged: {error}", hint=_ASK_AGAIN) from None
     if not isinstance(found, dict) or found.get("file") != _MARK:
         raise BadInput(f"{place} is not the file of a workspace", hint="`stoker admin setup` writes one")
     version = found.get("version")
     if not isinstance(version, int) or version < 1:
-        raise BadInput(f"{place} is damaged: its version is {version!r}", hint="ask your administrator for it again")
+        raise BadInput(f"{place} is damaged: its version is {version!r}", hint=_ASK_AGAIN)
     if version > VERSION:
         raise BadInput(
             f"{place} was written by a newer Stoker: its version is {version}, this one reads {VERSION}",
@@ -63,8 +64,8 @@ def read_handover(text: str, place: str) -> Handover:
         )
     try:
         handover = wire.from_plain(Handover, found)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{place} is damaged: {error!r}", hint="ask your administrator for the file again") from None
+    except (KeyError, TypeError, ValueError):
+        raise BadInput(f"{place} is damaged: a part is missing or of another form", hint=_ASK_AGAIN) from None
     return _checked(handover, place)
 
 
@@ -80,7 +81,7 @@ def _checked(handover: Handover, place: str) -> Handover:
     store = handover.store
     texts = (handover.name, *((store.name, store.url, store.credential) if store else ()), *handover.login)
     if not all(isinstance(one, str) for one in texts):
-        raise BadInput(f"{place} is damaged: a name in it is no text", hint="ask your administrator for the file again")
+        raise BadInput(f"{place} is damaged: a name in it is no text", hint=_ASK_AGAIN)
     checked_workspace(handover.name)
     for provider, account in handover.accounts.items():
         if not _PROVIDER.fullmatch(provider) or not isinstance(account, Mapping):
