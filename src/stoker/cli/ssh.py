@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ import click
 
 from stoker.cli.command import Command, run_names
 from stoker.cli.failure import INTERRUPTED
-from stoker.cli.terminal import say
+from stoker.cli.terminal import is_terminal, say
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.reach import Call, read_forward, ssh_words
@@ -31,8 +32,9 @@ from stoker.model.entrance import Entrance
     "-L", "forwards", multiple=True, metavar="PORT:HOST:PORT", help="Bring a port of the node here; may be repeated."
 )
 @click.option("-N", "only_forward", is_flag=True, help="No shell: only the ports of -L.")
+@click.option("-i", "identity", default="", metavar="FILE", help="Log in with this private key.")
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
-def command(name: str, forwards: tuple[str, ...], only_forward: bool, words: tuple[str, ...]) -> int:
+def command(name: str, forwards: tuple[str, ...], only_forward: bool, identity: str, words: tuple[str, ...]) -> int:
     """Open a shell on the node of a run.
 
     It is in the script's folder and has its variables, but for the run's secrets. OpenSSH's own client is used, with
@@ -41,7 +43,13 @@ def command(name: str, forwards: tuple[str, ...], only_forward: bool, words: tup
     """
     if only_forward and (words or not forwards):
         raise BadInput("-N is for ports alone", hint=f"stoker ssh {name} -N -L 6006:localhost:6006")
-    call = Call(words, tuple(read_forward(one) for one in forwards), only_forward, terminal=True)
+    call = Call(
+        words,
+        tuple(read_forward(one) for one in forwards),
+        only_forward,
+        identity=identity,
+        terminal=is_terminal(sys.stdin),
+    )
     client = Client.connect()
     return into(client, client.run(name), call)
 

@@ -47,6 +47,7 @@ class Call:
     forwards: tuple[Forward, ...] = ()
     only_forward: bool = False
     terminal: bool = True
+    identity: str = ""  # the file of a private key; empty: whatever ssh finds
 
 
 def ssh_words(entrance: Entrance, key: str, call: Call, known_hosts: Path) -> list[str]:
@@ -61,6 +62,7 @@ def ssh_words(entrance: Entrance, key: str, call: Call, known_hosts: Path) -> li
     words = ["ssh", "-p", str(entrance.port), "-q"]
     words += [word for option in options for word in ("-o", option)]
     words += [word for one in call.forwards for word in ("-L", str(one))]
+    words += ["-i", call.identity] if call.identity else []
     target = f"{entrance.user}@{entrance.address}"
     if call.only_forward:
         return [*words, "-N", target]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from stoker.twin import events, lifecycle, passing, statefile, tokens
 from stoker.twin.clock import Clock
+from stoker.twin.frontage import Frontage
 from stoker.twin.machines import Machines
 from stoker.twin.performer import Performer
 from stoker.twin.state import Cloud, Power
@@ -38,6 +39,7 @@ class World:
         self._over = threading.Event()
         self._machines: Machines | None = None
         self._performer: Performer | None = None
+        self._frontage: Frontage | None = None
         self._ticking = threading.Thread(target=self._tick, name="twin-time", daemon=True)
 
     @property
@@ -53,6 +55,7 @@ class World:
         """Time begins. Machines that should be on and are not are switched on, as after an outage of the region."""
         self._machines = machines
         self._performer = Performer(machines, self._performed)
+        self._frontage = Frontage(machines)
         self.change(lambda cloud, now: (_healed(cloud, now, machines, self.clock), None))
         self._ticking.start()
 
@@ -62,6 +65,9 @@ class World:
         if self._ticking.is_alive():
             self._ticking.join()
         self.change(lambda cloud, now: (replace(cloud, now=now), None))
+        if self._frontage:
+            self._frontage.close()
+            self._frontage = None
 
     def change(self, transition: Callable[[Cloud, float], tuple[Cloud, T]]) -> T:
         """One step: decide, save, then act. What the transition raises changes nothing."""
@@ -76,6 +82,8 @@ class World:
         if self._is_news(cloud):
             statefile.save(self._file, cloud)
             self._saved, self._saved_at = cloud, time.monotonic()
+            if self._frontage:
+                self._frontage.look(cloud)
         if self._performer and cloud.chores:
             self._performer.look(cloud)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
+from urllib.parse import urlsplit
 
 from stoker.twin import ids, meter
 from stoker.twin.arm import generic
@@ -18,7 +20,9 @@ RULES = "Microsoft.Network/networkSecurityGroups"
 ADDRESSES = "Microsoft.Network/publicIPAddresses"
 NICS = "Microsoft.Network/networkInterfaces"
 
-_PUBLIC = ipaddress.ip_network("198.18.0.0/15")  # for tests by RFC 2544: nobody's
+# Of the host's own loopback, so that they can be connected to. Each twin on a host has its own part, by its port.
+_PUBLIC = int(ipaddress.ip_address("127.64.0.0"))
+_PER_TWIN = 64
 _FIRST_HOST = 4  # Azure keeps the first four of each subnet
 
 
@@ -91,9 +95,7 @@ def put_address(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     there = cloud.find(ask.id)
     given = {"publicIPAllocationMethod": "Static", "publicIPAddressVersion": "IPv4", **ask.body.get("properties", {})}
     taken = {one.properties.get("ipAddress") for one in cloud.all(ADDRESSES)}
-    address = (
-        there.properties["ipAddress"] if there else next(str(one) for one in _PUBLIC.hosts() if str(one) not in taken)
-    )
+    address = there.properties["ipAddress"] if there else next(one for one in _public(ask) if one not in taken)
     kept = (
         {"ipConfiguration": there.properties["ipConfiguration"]}
         if there and "ipConfiguration" in there.properties
@@ -102,6 +104,11 @@ def put_address(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     cloud, answer = generic.store(cloud, ask, {**given, **kept, "ipAddress": address})
     charge = Charge(answer.body["id"], "address", "", answer.body["location"], ask.now)
     return meter.begin(cloud, charge), answer
+
+
+def _public(ask: Ask) -> Iterator[str]:
+    first = _PUBLIC + (urlsplit(ask.base).port or 443) * _PER_TWIN
+    return (str(ipaddress.ip_address(first + number)) for number in count(1))
 
 
 @route("PUT", NICS)

@@ -6,6 +6,7 @@ Nothing here knows of subscriptions, groups or prices: the control plane says wh
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -61,6 +62,10 @@ class Machines(Protocol):
 
     def expose(self, port: int) -> None:
         """Lets every machine reach 127.0.0.1:port of the host at the same address, now and after each boot."""
+
+    def connect(self, name: str, port: int, connection: socket.socket) -> None:
+        """Passes on what came from outside to a port of the machine, until one side ends. At 22 its sshd answers. Where
+        machines have no addresses of their own, and where one is off, it ends at once."""
 
     def close(self) -> None:
         """Ends what this process holds, and leaves the machines running for the next that opens the folder."""

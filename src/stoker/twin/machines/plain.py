@@ -58,6 +58,12 @@ class Plain:
     def listen(self, power: Power, port: int) -> socket.socket | None:  # noqa: ARG002  # the host's loopback is theirs
         return None
 
+    def way_in(self, power: Power, folder: MachineFolder) -> None:
+        """An sshd here would be one of the host."""
+
+    def connected(self, power: Power, address: str, port: int) -> None:
+        """The host's ports are the host's."""
+
     def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:  # noqa: ARG002
         return [str(script)], dict(read(folder.order)["environment"])
 

@@ -76,6 +76,12 @@ class Enclosure(Protocol):
     def listen(self, power: Power, port: int) -> socket.socket | None:
         """A socket on the machine's loopback. None where that is the host's."""
 
+    def way_in(self, power: Power, folder: MachineFolder) -> tuple[list[str], dict[str, str]] | None:
+        """Words that bring a command into the machine, and its variables. None where it has no walls to get through."""
+
+    def connected(self, power: Power, address: str, port: int) -> socket.socket | None:
+        """A socket to a port of the machine's own address. None where that is the host's."""
+
     def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
         """Words and variables that run a file of its disk inside the machine."""
 

@@ -101,11 +101,16 @@ class Walled:
     def listen(self, power: Power, port: int) -> socket.socket | None:
         return inside(power.network, partial(listening, "127.0.0.1", port))
 
-    def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
+    def way_in(self, power: Power, folder: MachineFolder) -> tuple[list[str], dict[str, str]]:
         target = ["--target", str(power.init.pid), "--mount", "--uts", "--ipc", "--net", "--pid"]
-        return ["nsenter", *target, "--", f"/{script.relative_to(folder.root)}"], dict(
-            read(folder.order)["environment"]
-        )
+        return ["nsenter", *target, "--"], dict(read(folder.order)["environment"])
+
+    def connected(self, power: Power, address: str, port: int) -> socket.socket:
+        return inside(power.network, partial(socket.create_connection, (address, port), 10.0))
+
+    def command(self, power: Power, folder: MachineFolder, script: Path) -> tuple[list[str], dict[str, str]]:
+        words, variables = self.way_in(power, folder)
+        return [*words, f"/{script.relative_to(folder.root)}"], variables
 
     def rewritten(self, folder: MachineFolder, script: str) -> str:  # noqa: ARG002  # nothing is elsewhere here
         return script

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import TwinFailed
-from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor
+from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor, sshd
 from stoker.twin.machines.command import run_script
 from stoker.twin.machines.folder import MachineFolder, read, write
 from stoker.twin.machines.listener import Handle, Listener
@@ -20,8 +22,10 @@ from stoker.twin.machines.machine import Machine
 from stoker.twin.machines.metadata import NO_EVENTS, Subject, instance_document
 from stoker.twin.machines.metadata_http import serve
 from stoker.twin.machines.power import Enclosure, Power
-from stoker.twin.machines.relay import relay_to
+from stoker.twin.machines.relay import join, relay_to
 from stoker.twin.machines.userdata import plan
+
+log = logging.getLogger("stoker.twin")
 
 
 class Yard:
@@ -126,6 +130,34 @@ class Yard:
             with machine.lock:
                 if machine.power is not None:
                     self._serve(machine, machine.power, port, partial(relay_to, port))
+
+    def connect(self, name: str, port: int, connection: socket.socket) -> None:
+        machine = self._machines.get(name)
+        power = machine.power if machine else None
+        if machine is None or power is None or not power.alive:
+            return
+        if port == sshd.PORT:
+            self._log_in(machine, power, connection)
+            return
+        reached = self._enclosure.connected(power, machine.spec.address, port)
+        if reached is not None:
+            with reached:
+                reached.settimeout(None)
+                join(connection, reached)
+
+    def _log_in(self, machine: Machine, power: Power, connection: socket.socket) -> None:
+        way = self._enclosure.way_in(power, machine.folder)
+        if way is None:
+            return
+        if not Path(sshd.PROGRAM).exists():
+            log.warning(sshd.LACKING)
+            return
+        with machine.lock:  # the first two to come would make the account twice
+            code, _, err = self.run_command(machine.spec.name, sshd.preparation(machine.spec.facts), 30.0)
+        if code:
+            log.warning("the sshd of machine %s cannot be made ready: %s", machine.spec.name, err.strip())
+            return
+        sshd.serve(*way, connection.fileno(), machine.folder.console)
 
     def close(self) -> None:
         for machine in list(self._machines.values()):

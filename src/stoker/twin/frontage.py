@@ -1,0 +1,125 @@
+"""Public addresses that work: what firewalls let in to a machine is listened for on the host, and passed on."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from stoker.twin.arm.network import NICS
+from stoker.twin.machines import Machines
+from stoker.twin.machines.listener import Listener
+from stoker.twin.state import Cloud, Power, Resource
+
+log = logging.getLogger("stoker.twin")
+
+_MOST_PORTS = 64  # of one rule: a range of all ports cannot be listened on
+
+Place = tuple[str, int]  # an address of the host's loopback, and a port
+
+
+def places(cloud: Cloud) -> dict[Place, str]:
+    """Where the machines that are on can be reached from outside, by the name of each."""
+    found: dict[Place, str] = {}
+    for instance in cloud.instances.values():
+        vm = cloud.find(instance.vm) if instance.power is Power.RUNNING else None
+        for nic in _interfaces(cloud, vm) if vm else ():
+            for configuration in nic.properties["ipConfigurations"]:
+                public = cloud.find(str((configuration["properties"].get("publicIPAddress") or {}).get("id", "")))
+                if public:
+                    ports = open_ports(_firewalls(cloud, nic, configuration))
+                    found |= {(public.properties["ipAddress"], port): instance.name for port in ports}
+    return found
+
+
+def open_ports(firewalls: list[Resource]) -> list[int]:
+    """Ports that every firewall on the way lets in by name. Without one nothing comes in, as with Azure's addresses."""
+    named = {port for one in firewalls for rule in _inbound(one) if _allows(rule) for port in _ports(rule)}
+    return sorted(port for port in named if all(_lets_in(one, port) for one in firewalls))
+
+
+def _lets_in(firewall: Resource, port: int) -> bool:
+    """The first rule that speaks of the port decides."""
+    return next((_allows(rule) for rule in _inbound(firewall) if _speaks_of(rule, port)), False)
+
+
+def _inbound(firewall: Resource) -> list[Mapping[str, Any]]:
+    rules = [one["properties"] for one in firewall.properties.get("securityRules", ())]
+    ours = (rule for rule in rules if str(rule.get("direction", "")).lower() == "inbound")
+    return sorted(
+        (rule for rule in ours if str(rule.get("protocol", "*")).lower() in ("*", "tcp")),
+        key=lambda rule: int(rule.get("priority", 4096)),
+    )
+
+
+def _allows(rule: Mapping[str, Any]) -> bool:
+    return str(rule.get("access", "")).lower() == "allow"
+
+
+def _spans(rule: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    for text in (*(rule.get("destinationPortRanges") or ()), rule.get("destinationPortRange") or ""):
+        first, _, last = str(text).partition("-")
+        if text == "*":
+            yield 0, 65535
+        elif first.isdigit():
+            yield int(first), int(last or first)
+
+
+def _ports(rule: Mapping[str, Any]) -> Iterator[int]:
+    for first, last in _spans(rule):
+        if last - first < _MOST_PORTS:
+            yield from range(first, last + 1)
+
+
+def _speaks_of(rule: Mapping[str, Any], port: int) -> bool:
+    return any(first <= port <= last for first, last in _spans(rule))
+
+
+def _interfaces(cloud: Cloud, vm: Resource) -> list[Resource]:
+    named = (vm.properties.get("networkProfile") or {}).get("networkInterfaces") or ()
+    found = (cloud.find(str(one.get("id", ""))) for one in named)
+    return [nic for nic in found if nic is not None and nic.kind == NICS]
+
+
+def _firewalls(cloud: Cloud, nic: Resource, configuration: Mapping[str, Any]) -> list[Resource]:
+    subnet = str(configuration["properties"]["subnet"]["id"])
+    network = cloud.find(subnet.rsplit("/subnets/", 1)[0])
+    parts = network.properties.get("subnets", ()) if network else ()
+    around: Mapping[str, Any] = next(
+        (one["properties"] for one in parts if str(one["id"]).lower() == subnet.lower()), {}
+    )
+    ids = [str((each.get("networkSecurityGroup") or {}).get("id", "")) for each in (nic.properties, around)]
+    return [found for id in ids if id and (found := cloud.find(id))]
+
+
+class Frontage:
+    """Called with the cloud whenever it has changed; listens at what is there now, and nowhere else."""
+
+    def __init__(self, machines: Machines) -> None:
+        self._machines = machines
+        self._open: dict[Place, tuple[str, Listener]] = {}
+
+    def look(self, cloud: Cloud) -> None:
+        wanted = places(cloud)
+        for place, (machine, listener) in list(self._open.items()):
+            if wanted.get(place) != machine:
+                listener.close()
+                del self._open[place]
+        for place, machine in wanted.items():
+            if place not in self._open:
+                self._listen(place, machine)
+
+    def close(self) -> None:
+        for _, listener in self._open.values():
+            listener.close()
+        self._open.clear()
+
+    def _listen(self, place: Place, machine: str) -> None:
+        try:
+            listening = socket.create_server(place)
+        except OSError as error:  # not Linux, not root, or somebody has it: the machine is there all the same
+            log.warning("%s:%d of machine %s cannot be listened on: %s", *place, machine, error.strerror)
+            return
+        self._open[place] = (machine, Listener(listening, partial(self._machines.connect, machine, place[1])))
