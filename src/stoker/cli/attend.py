@@ -16,6 +16,7 @@ from stoker.cli.watch import Watch
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.errors import Conflict, StokerError
+from stoker.model.rehearsal import is_twin
 from stoker.model.run import Run as Facts
 
 SECOND_THOUGHT_S = 3.0
@@ -26,6 +27,8 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
     printer: Printer = JsonPrinter() if as_json else TextPrinter(live=True, exact=True)
     printer.event("submitted", run.facts)
     printer.note(header)
+    if is_twin(run.facts.job.on):
+        printer.note("on the twin: nothing of this costs money, and prices are what they would be")
     if detach:
         if not as_json:
             show(run.name)

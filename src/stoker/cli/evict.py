@@ -30,7 +30,7 @@ def command(name: str, notice: str, withdraw: bool, as_json: bool) -> int:
     checkpoint.
     """
     run = Client.connect().run(name)
-    run.evict(_seconds(notice), withdraw=withdraw)
+    run.evict(seconds(notice), withdraw=withdraw)
     if as_json:
         show_json({"run": run.facts})
     elif withdraw:
@@ -40,7 +40,7 @@ def command(name: str, notice: str, withdraw: bool, as_json: bool) -> int:
     return 0
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
     if text.strip().rstrip("s") in ("0", "0.0"):
         return 0.0
     try:

@@ -13,6 +13,8 @@ from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.failure import INTERRUPTED
 from stoker.cli.terminal import interactive, say
 from stoker.client.client import Client
+from stoker.client.settings import from_environment
+from stoker.model.rehearsal import twin_of
 from stoker.model.run import Run as Facts
 
 _PATIENCE_S = 1.0
@@ -22,18 +24,20 @@ _PATIENCE_S = 1.0
     cls=Command,
     examples=[
         ("stoker run", "run the job in stoker.yaml"),
-        ("stoker run --set retries=2 --set env.SEED=7", "change the job on the way"),
-        ("stoker run -d train/stoker.yaml", "submit another file and return at once"),
-        ("stoker run --keep-failed 30m", "look into its node with `stoker exec` if it fails"),
+        ("stoker run -d --set env.SEED=7 train/stoker.yaml", "change another one on the way, and return at once"),
+        ("stoker run --on azure --twin", "rehearse it in a cloud on this computer"),
     ],
 )
 @job_options()
+@click.option("--twin", is_flag=True, help="Rehearse it on the twin of that cloud: the same job, for nothing.")
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
 @click.option(
     "--keep-failed", default="", metavar="TIME", help="If it fails, leave its node in place for so long, to look into."
 )
 @json_option()
-def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, keep_failed: str, as_json: bool) -> int:
+def command(
+    file: str, sets: tuple[str, ...], on: str, name: str, twin: bool, detach: bool, keep_failed: str, as_json: bool
+) -> int:
     """Run a job and show its output.
 
     FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
@@ -45,12 +49,23 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, detach: bool, 
     upload = Upload(quiet=as_json)
     try:
         with jobsource.located(source), upload:
-            client = Client.connect()
-            run = client.submit(source.job, source.folder, name=name, progress=upload.progress)
+            client = _connect(twin_of(source.job.on) if twin else "")
+            run = client.submit(
+                source.job, source.folder, name=name, progress=upload.progress, twin=twin, say=upload.say
+            )
     except KeyboardInterrupt:
         say("interrupted while submitting; `stoker ps` shows whether there is a run")
         return INTERRUPTED
     return attend(client, run, header(run.facts, upload.sent_bytes), detach=detach, as_json=as_json)
+
+
+def _connect(twin: str) -> Client:
+    """`twin` is the provider of a rehearsal, empty where there is none: the twin is started while the server is."""
+    if twin:
+        from stoker.client import rehearsal  # a run in the real world has no use for it
+
+        rehearsal.begin(twin, from_environment())
+    return Client.connect()
 
 
 def header(run: Facts, sent_bytes: int) -> str:
@@ -76,6 +91,12 @@ class Upload:
 
     def __exit__(self, *_: object) -> None:
         self._slow.cancel()
+
+    def say(self, text: str) -> None:
+        """Something else that takes long."""
+        self._slow.cancel()
+        if not self._quiet:
+            say(text)
 
     def progress(self, sent_bytes: int, all_bytes: int) -> None:
         self.sent_bytes = sent_bytes

@@ -6,17 +6,23 @@ from typing import Any
 
 import click
 
-from stoker.cli.command import Group, json_option
+from stoker.cli.command import Group, json_option, run_argument
+from stoker.cli.evict import seconds
 from stoker.cli.terminal import say, show, show_json
-from stoker.client import twin
-from stoker.client.settings import from_environment
+from stoker.client import rehearsal, twin
+from stoker.client.client import Client
+from stoker.client.settings import Settings, from_environment
+from stoker.errors import StokerError
+from stoker.model.rehearsal import is_twin
+
+_MOST = 1000
 
 
 @click.group(
     cls=Group,
     examples=[
-        ("stoker twin up", "start it, or go on with what it knew"),
         ("stoker twin up --weather storm --speed 10", "rough, and ten times as fast"),
+        ("stoker twin evict ants-7 --notice 8s", "take the machine of a run away"),
         ("stoker twin down --forget", "stop it, and begin with nothing the next time"),
     ],
 )
@@ -36,10 +42,14 @@ def command() -> None:
 @click.option("--speed", type=click.FloatRange(0.01, 100_000), default=1.0, help="How fast its time runs.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Listen there instead of on any free port.")
 @click.option("--plain", is_flag=True, help="Machines are plain processes, even where namespaces are allowed.")
+@click.option("--blob", is_flag=True, help="With its Blob service, as the store `twin`: for data of runs on it.")
 @json_option()
-def up(seed: int | None, weather: str | None, speed: float, port: int, plain: bool, as_json: bool) -> None:
+def up(seed: int | None, weather: str | None, speed: float, port: int, plain: bool, blob: bool, as_json: bool) -> None:
     """Start the twin, if it is not there already."""
-    told, started = twin.up(from_environment(), twin.Wanted(seed, weather or "", speed, port, plain))
+    settings = from_environment()
+    told, started = twin.up(settings, twin.Wanted(seed, weather or "", speed, port, plain, blob))
+    if blob:
+        rehearsal.store(told, settings, Client.connect(settings).connection, say)
     if as_json:
         show_json({"started": started, "twin": told})
         return
@@ -53,12 +63,40 @@ def up(seed: int | None, weather: str | None, speed: float, port: int, plain: bo
 @click.option("--forget", is_flag=True, help="Remove everything that was made in it.")
 @json_option()
 def down(forget: bool, as_json: bool) -> None:
-    """Stop the twin and switch its machines off."""
-    stopped = twin.down(from_environment(), forget=forget)
+    """Stop the twin and switch its machines off.
+
+    Runs on it wait until it is up again, and go on from their last checkpoint.
+    """
+    settings = from_environment()
+    stopped = twin.down(settings, forget=forget)
+    waiting = _under_way(settings) if stopped else []
     if as_json:
-        show_json({"stopped": stopped})
+        show_json({"stopped": stopped, "waiting": waiting})
+        return
+    say("the twin is down" if stopped else "no twin was running")
+    for name in waiting:
+        say(f"{name} waits for it: `stoker twin up` lets it go on, `stoker cancel {name}` ends it")
+
+
+@command.command()
+@run_argument()
+@click.option("--notice", default="30s", metavar="TIME", help="How long its machine is warned before; 0s: not at all.")
+@click.option("--withdrawn", is_flag=True, help="The notice is taken back before it comes true.")
+@json_option()
+def evict(name: str, notice: str, withdrawn: bool, as_json: bool) -> None:
+    """Take a run's machine away, as the cloud does.
+
+    The machine reads the notice from its metadata service, and is switched off when it has run out. Without RUN: the
+    newest.
+    """
+    settings = from_environment()
+    run = Client.connect(settings).run(name)
+    notice_s = seconds(notice)
+    twin.evict(settings, run.facts, notice_s, withdrawn=withdrawn)
+    if as_json:
+        show_json({"run": run.name, "notice_s": notice_s, "withdrawn": withdrawn})
     else:
-        say("the twin is down" if stopped else "no twin was running")
+        say(f"the twin takes the machine of {run.name} in {notice_s:g} s; watch it with: stoker logs -f {run.name}")
 
 
 @command.command()
@@ -73,6 +111,15 @@ def status(as_json: bool) -> int:
     else:
         _tell(facts)
     return 0 if facts else 1
+
+
+def _under_way(settings: Settings) -> list[str]:
+    """Names of runs on the twin that have not ended. No server is started to find out."""
+    try:
+        runs = Client.connect(settings, start=False).runs(limit=_MOST, state="active")
+    except StokerError:
+        return []
+    return [run.name for run in runs if is_twin(run.job.on)]
 
 
 def _tell(facts: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -16,6 +18,7 @@ from stoker.model import run as model
 from stoker.model import wire
 from stoker.model.fields import nearest
 from stoker.model.job import Job
+from stoker.model.rehearsal import is_twin, twin_of
 from stoker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -51,14 +54,30 @@ class Client:
 
         return plan(job, Path(folder), self.settings, self.connection)
 
-    def submit(self, job: Job, folder: Path | str = ".", *, name: str = "", progress: Progress | None = None) -> Run:
-        """Makes a run. `name` overrides `<job name>-<n>`."""
-        given = Path(folder)
-        return self._handle(sending.submit(job, given, self.settings, self.connection, name=name, progress=progress))
+    def submit(
+        self,
+        job: Job,
+        folder: Path | str = ".",
+        *,
+        name: str = "",
+        progress: Progress | None = None,
+        twin: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Run:
+        """Makes a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
+        brought up if need be; `say` hears of what takes long then."""
+        if twin:
+            job = replace(job, on=twin_of(job.on))
+        store, given = self._stage(job, say), Path(folder)
+        return self._handle(
+            sending.submit(job, given, self.settings, self.connection, name=name, progress=progress, store=store)
+        )
 
     def rerun(self, name: str) -> Run:
         """A new run with the code, software, data and command of an old one; secrets come from the environment."""
-        return self._handle(sending.submit_again(self.run(name).facts, self.settings, self.connection))
+        old = self.run(name).facts
+        store = self._stage(old.job, lambda _: None)
+        return self._handle(sending.submit_again(old, self.settings, self.connection, store=store))
 
     def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[model.Run]:
         """Newest first. `state` may be one of RunState, or `active`."""
@@ -94,6 +113,14 @@ class Client:
 
         one, other = self.run(first).facts, self.run(second).facts
         return compare(one, other, self._code(one), self._code(other))
+
+    def _stage(self, job: Job, say: Callable[[str], None]) -> str:
+        """The store to keep a run in; empty: the workspace's."""
+        if not is_twin(job.on):
+            return ""
+        from stoker.client import rehearsal  # a run in the real world has no use for it
+
+        return rehearsal.stage(job.on, self.settings, self.connection, say)
 
     def _handle(self, facts: model.Run) -> Run:
         return Run(facts, self.connection, self.settings)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 from stoker.client import datamark
 from stoker.client.connection import Connection
@@ -34,20 +36,22 @@ def submit(
     *,
     name: str = "",
     progress: Progress | None = None,
+    store: str = "",
 ) -> Run:
-    """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent."""
+    """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
+    of the one to keep it in; empty: the workspace's."""
     key = os.urandom(16).hex()
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings)
         try:
-            _send(prepared.tree, connection, progress)
-            return _post(prepared.submission(key, name, settings), connection)
+            _send(prepared.tree, connection, progress, store)
+            return _post(replace(prepared.submission(key, name, settings), store=store), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
             failed = error  # a file changed under the upload: look again
     raise failed
 
 
-def submit_again(old: Run, settings: Settings, connection: Connection) -> Run:
+def submit_again(old: Run, settings: Settings, connection: Connection, *, store: str = "") -> Run:
     """The very snapshot, software, data and command of an old run; secrets come from the environment again."""
     uses = [_used_again(name, path) for name, path in old.data.items()]
     submission = Submission(
@@ -62,28 +66,33 @@ def submit_again(old: Run, settings: Settings, connection: Connection) -> Run:
         packages=packages_of(old.python),
         git=old.git,
         rerun_of=old.name,
+        store=store,
         land_in=old.land_in if settings.local else "",
         secrets=secrets_of(old.job, settings),
     )
     return _post(submission, connection)
 
 
-def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True) -> list[str]:
+def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True, store: str = "") -> list[str]:
     """The hashes of what the server lacks. Without `keep` it is only asked, and the server remembers nothing."""
-    path = "/v1/snapshots" if keep else "/v1/snapshots?keep=false"
+    path = f"/v1/snapshots{_in(store)}" if keep else "/v1/snapshots?keep=false"
     missing: list[str] = connection.post(path, wire.to_plain(snapshot))["missing"]
     return missing
 
 
-def _send(tree: Tree, connection: Connection, progress: Progress | None) -> None:
+def _send(tree: Tree, connection: Connection, progress: Progress | None, store: str) -> None:
     for _ in range(_TRIES):
-        missing = register(tree.snapshot, connection)
+        missing = register(tree.snapshot, connection, store=store)
         if not missing:
             return
         total = sum(_sizes(tree.snapshot.entries, missing))
         with suppress(ServerUnavailable):  # restarted in the middle: what has not arrived is still missing
-            connection.upload("/v1/blobs", _told(tree.stream(missing), total, progress))
+            connection.upload(f"/v1/blobs{_in(store)}", _told(tree.stream(missing), total, progress))
     raise ServerUnavailable("the code could not be sent: the connection broke every time", hint="try again")
+
+
+def _in(store: str) -> str:
+    return f"?store={quote(store, safe='')}" if store else ""
 
 
 def _sizes(entries: Iterable[Entry], missing: Iterable[str]) -> Iterator[int]:

@@ -7,19 +7,24 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.client import lock
+from stoker.client import lock, twinorders
 from stoker.client.settings import Settings
-from stoker.errors import TwinFailed
+from stoker.errors import Conflict, TwinFailed
+from stoker.model.rehearsal import is_twin
+from stoker.model.run import Run
 
 if TYPE_CHECKING:
     import subprocess
 
 _START_S = 30.0
 _STOP_S = 30.0
+_TURN_S = 60.0  # waiting for others that are starting it at the same time
 _PAUSE_S = 0.02
 
 _children: list[subprocess.Popen[bytes]] = []  # kept so that one that ends can be reaped
@@ -34,6 +39,7 @@ class Wanted:
     speed: float = 1.0
     port: int = 0
     plain: bool = False  # no namespaces
+    blob: bool = False  # its Blob service, too
 
     def variables(self) -> dict[str, str]:
         given = {
@@ -42,6 +48,7 @@ class Wanted:
             "STOKER_TWIN_SPEED": str(self.speed),
             "STOKER_TWIN_PORT": str(self.port) if self.port else "",
             "STOKER_TWIN_PLAIN": "1" if self.plain else "",
+            "STOKER_TWIN_BLOB": "1" if self.blob else "",
         }
         return {name: value for name, value in given.items() if value}
 
@@ -56,11 +63,30 @@ def find(settings: Settings) -> dict[str, Any] | None:
 
 
 def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
-    """The address of a twin that answers, and whether it was started just now."""
+    """The address of a twin that answers, and whether it was started just now. Whoever comes first starts it; the
+    others wait and find it."""
     if told := find(settings):
         return told, False
+    with _turn(settings):
+        if told := find(settings):
+            return told, False
+        return _started(settings, wanted), True
+
+
+@contextmanager
+def _turn(settings: Settings) -> Iterator[None]:
+    """One at a time, or two would take each other's address away."""
     folder = settings.home.twin
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with lock.held(folder / "twin.start", _TURN_S):
+            yield
+    except TimeoutError:
+        raise TwinFailed(f"another command has been starting the twin for {_TURN_S:.0f} s") from None
+
+
+def _started(settings: Settings, wanted: Wanted) -> dict[str, Any]:
+    folder = settings.home.twin
     log = folder / "twin.log"
     (folder / "twin.json").unlink(missing_ok=True)  # a killed twin has left it
     said_before = log.stat().st_size if log.exists() else 0
@@ -68,9 +94,8 @@ def up(settings: Settings, wanted: Wanted) -> tuple[dict[str, Any], bool]:
     give_up = time.monotonic() + _START_S
     while time.monotonic() < give_up:
         ended = child.poll() is not None  # asked before looking: its last words must not be missed
-        told = find(settings)
-        if told and (ended or told["pid"] == child.pid):
-            return told, not ended
+        if told := find(settings):
+            return told
         if ended:
             message, hint = _last_words(log, said_before)
             raise TwinFailed(f"the twin could not start: {message}", hint=hint or f"its log is {log}")
@@ -93,8 +118,17 @@ def down(settings: Settings, *, forget: bool = False) -> bool:
             time.sleep(_PAUSE_S)
     _children[:] = [child for child in _children if child.poll() is None]
     if forget:
-        shutil.rmtree(settings.home.twin, ignore_errors=True)
+        _forget(settings.home.twin)
     return told is not None
+
+
+def _forget(folder: Path) -> None:
+    """All but where its blobs were: the server knows that place as a store."""
+    for path in [*folder.glob("*"), *folder.glob("blob/*")]:
+        if path.is_dir() and path.name != "blob":
+            shutil.rmtree(path, ignore_errors=True)
+        elif not path.is_dir() and path.name != "place.json":
+            path.unlink(missing_ok=True)
 
 
 def _left_behind(settings: Settings) -> dict[str, Any] | None:
@@ -104,32 +138,31 @@ def _left_behind(settings: Settings) -> dict[str, Any] | None:
     return up(settings, Wanted())[0] if left else None
 
 
+def evict(settings: Settings, run: Run, notice_s: float, *, withdrawn: bool = False) -> None:
+    """Takes the machine of a run away, from the cloud's side: the metadata service inside it gives the notice."""
+    told, attempt = find(settings), run.attempt
+    if not is_twin(run.job.on):
+        raise Conflict(f"`{run.name}` is on `{run.job.on}`, not on the twin", hint=f"stoker evict {run.name}")
+    if told is None:
+        raise Conflict("no twin is running", hint="stoker twin up")
+    if attempt is None or attempt.state.over:
+        raise Conflict(f"`{run.name}` has no machine to take: it is {run.state}", hint=f"stoker show {run.name}")
+    twinorders.evict(told, attempt.key, notice_s, withdrawn=withdrawn)
+
+
 def status(settings: Settings) -> dict[str, Any] | None:
     """What the twin says of itself, or None where none runs."""
     told = find(settings)
-    return {**ask(told, "status"), "url": told["url"], "pid": told["pid"]} if told else None
-
-
-def ask(told: dict[str, Any], word: str) -> dict[str, Any]:
-    """A question to the twin's own API."""
-    import ssl  # 20 ms, for a command that few use
-    from urllib.error import URLError
-    from urllib.request import Request, urlopen
-
-    request = Request(f"{told['url']}/twin/{word}", headers={"Authorization": f"Bearer {told['token']}"})
-    try:
-        with urlopen(request, context=ssl.create_default_context(cafile=told["authority"]), timeout=10) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
-    except (URLError, OSError, ValueError) as error:
-        raise TwinFailed(f"the twin at {told['url']} does not answer: {error}", hint="stoker twin down") from error
+    return {**twinorders.ask(told, "status"), "url": told["url"], "pid": told["pid"]} if told else None
 
 
 def _spawn(settings: Settings, wanted: Wanted, log: Path) -> subprocess.Popen[bytes]:
     import subprocess  # 12 ms, and only this command needs it
     import sys
 
-    environ = {name: value for name, value in settings.for_server().items() if not name.startswith("STOKER_TWIN_")}
+    given = settings.for_server()
+    own = {name for name in given if name.startswith("STOKER_TWIN_")} - {"STOKER_TWIN_SHOWN"}
+    environ = {name: value for name, value in given.items() if name not in own}
     with log.open("ab") as output:
         child = subprocess.Popen(
             [sys.executable, "-m", "stoker.twin"],

@@ -25,5 +25,6 @@ class Submission:
     packages: Mapping[str, str] = field(default_factory=dict)
     git: Git | None = None
     rerun_of: str = ""
+    store: str = ""  # the name of the one to keep it in; empty: the workspace's
     land_in: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

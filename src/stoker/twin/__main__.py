@@ -9,20 +9,27 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 from stoker.errors import Conflict, StokerError
 from stoker.twin import statefile, tls
+from stoker.twin.arm import storage
+from stoker.twin.blob import Accounts, BlobService
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.settings import Settings, from_environment
+from stoker.twin.state import DEFAULT_BLOB
 from stoker.twin.twin import Twin
 from stoker.twin.weather import Weather, forecast
 from stoker.twin.world import World
 
 log = logging.getLogger("stoker.twin")
+
+_LOCK_S = 0.5
 
 
 def main() -> int:
@@ -44,25 +51,55 @@ def serve(settings: Settings) -> None:
     over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: over.set())
+    blob = BlobService(settings.folder / "blob", settings.azurite, wanted=settings.blob)  # the slowest to start
+    address = settings.folder / "twin.json"
+    try:
+        twin = _twin(settings, blob)
+        twin.start()
+        _tell(address, twin)
+        log.info("listening on %s", twin.address.url)
+        blob.attend(_accounts(twin.world), partial(_with_blob, address, twin, blob))
+        over.wait()
+        twin.power_down()
+        twin.close()
+    finally:
+        blob.close()
+        address.unlink(missing_ok=True)  # last: one that is left says that the twin was killed
+        os.close(alive)
+
+
+def _twin(settings: Settings, blob: BlobService) -> Twin:
     twin = Twin(
         settings.folder,
         lambda world: _machines(settings, world),
         weather=_weather(settings),
         speed=settings.speed,
         port=settings.port,
+        blob=blob,
     )
-    twin.start()
-    address = settings.folder / "twin.json"
-    try:
-        _tell(address, {**asdict(twin.address), "pid": os.getpid()})
-        log.info("listening on %s", twin.address.url)
-        over.wait()
-        twin.power_down()
-    finally:
-        with suppress(FileNotFoundError):
-            address.unlink()
-        twin.close()
-        os.close(alive)
+    if twin.world.cloud.blob == DEFAULT_BLOB:  # nobody has said that accounts are elsewhere
+        twin.world.change(lambda cloud, _: (replace(cloud, blob=blob.place.endpoint), None))
+    return twin
+
+
+def _with_blob(address: Path, twin: Twin, blob: BlobService) -> None:
+    """Machines reach the Blob service at the address that everybody else uses."""
+    twin.machines.expose(blob.place.port)
+    _tell(address, twin, blob.place.told)
+
+
+def _accounts(world: World) -> Callable[[], Accounts]:
+    """Asked ten times a second, so it looks only where something has changed."""
+    seen: tuple[object, Accounts] = (None, {})
+
+    def asked() -> Accounts:
+        nonlocal seen
+        cloud = world.cloud
+        if cloud.resources is not seen[0]:
+            seen = (cloud.resources, storage.served(cloud))
+        return seen[1]
+
+    return asked
 
 
 def _machines(settings: Settings, world: World) -> Machines:
@@ -99,19 +136,24 @@ def _weather(settings: Settings) -> Weather | None:
 
 
 def _take_lock(folder: Path) -> int:
+    """Whoever looks whether there is a twin takes the lock for a moment, too."""
     handle = os.open(folder / "twin.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status") from None
-    return handle
+    until = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status") from None
+        time.sleep(0.002)
 
 
-def _tell(path: Path, facts: dict[str, object]) -> None:
+def _tell(path: Path, twin: Twin, blob: Mapping[str, str] | None = None) -> None:
     """Written whole and private, then renamed: whoever can read it reads all of it."""
     part = path.with_name(f"{path.name}.{os.getpid()}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump(facts, file)
+        json.dump({**asdict(twin.address), "pid": os.getpid(), "blob": blob}, file)
     part.replace(path)
 
 

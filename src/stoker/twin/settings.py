@@ -22,6 +22,8 @@ class Settings:
     speed: float = 1.0
     walls: bool | None = None  # machines in namespaces; None: where they are allowed
     shown: tuple[str, ...] = ()  # folders of this computer that machines have besides the operating system
+    blob: bool = False  # its Blob service is wanted from the start
+    azurite: tuple[Path, ...] = ()  # folders that npm may have installed it into
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
@@ -39,7 +41,15 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Settings:
         speed=_number(given, "STOKER_TWIN_SPEED", 1.0),
         walls=False if given.get("STOKER_TWIN_PLAIN") else None,
         shown=_pythons() + tuple(filter(None, given.get("STOKER_TWIN_SHOWN", "").split(os.pathsep))),
+        blob=bool(given.get("STOKER_TWIN_BLOB")),
+        azurite=_azurite(given.get("STOKER_AZURITE", ""), Home(root)),
     )
+
+
+def _azurite(named: str, home: Home) -> tuple[Path, ...]:
+    """The folder that was named; the one that `stoker run --twin` installs into; the one of a work tree of Stoker."""
+    first = (Path(named).expanduser(),) if named else ()
+    return (*first, home.azurite, Path(__file__).parents[3] / ".services")
 
 
 def _pythons() -> tuple[str, ...]:

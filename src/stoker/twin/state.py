@@ -13,6 +13,7 @@ from stoker.twin import ids
 from stoker.twin.weather import Fault, Weather
 
 Body = Mapping[str, Any]
+DEFAULT_BLOB = "http://127.0.0.1:10000"  # where an Azurite is that nobody told otherwise
 
 
 class Power(StrEnum):
@@ -164,7 +165,7 @@ class Cloud:
     admin: str = ""  # the client id that owns the subscription
     weather: Weather = Weather()
     now: float = 0.0  # when it was last saved
-    blob: str = "http://127.0.0.1:10000"  # where storage accounts have their Blob service, each below its name
+    blob: str = DEFAULT_BLOB  # where storage accounts have their Blob service, each below its name
     requests: int = 0
     resources: Mapping[str, Resource] = field(default_factory=dict)  # by id in lower case; groups too
     instances: Mapping[str, Instance] = field(default_factory=dict)  # by the VM's id in lower case

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stoker.errors import TwinFailed
 from stoker.twin import statefile, tls
+from stoker.twin.blob import BlobService
 from stoker.twin.clock import Clock
 from stoker.twin.machines import Machines
 from stoker.twin.weather import Weather
@@ -44,6 +45,7 @@ class Twin:
         weather: Weather | None = None,
         speed: float = 1.0,
         port: int = 0,
+        blob: BlobService | None = None,
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = folder / "cloud.json"
@@ -53,7 +55,7 @@ class Twin:
             cloud = replace(cloud, weather=weather)
         certificate = tls.certificate(folder / "tls")
         self.world = World(file, cloud, Clock(cloud.now, speed))
-        self._server = _listen(Application(self.world, cloud.control), certificate, port, cloud.port)
+        self._server = _listen(Application(self.world, cloud.control, blob), certificate, port, cloud.port)
         self.world.change(lambda cloud, _: (replace(cloud, port=self._server.port), None))
         owner = cloud.principals[cloud.admin]
         self.address = Address(

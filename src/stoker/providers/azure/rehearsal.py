@@ -91,7 +91,7 @@ class TwinProvider(AzureProvider):
             if not _is_held(self._folder / "twin.alive"):
                 if for_machines and not self._has_machines():
                     raise NotSetUp("the twin is down, and had no machines", hint="stoker twin up")
-                told = self._start_again()
+                told = self._bring_back()
             if told != self._told:
                 self._told = told
                 self._sizes.clear()
@@ -109,7 +109,7 @@ class TwinProvider(AzureProvider):
         machines = self._folder / "machines"
         return machines.is_dir() and any(entry.is_dir() for entry in machines.iterdir())
 
-    def _start_again(self) -> dict[str, Any]:
+    def _bring_back(self) -> dict[str, Any]:
         """By the command that a person would type."""
         words = ["env", f"STOKER_HOME={self._home.root}", sys.executable, "-m", "stoker.cli", "twin", "up"]
         try:

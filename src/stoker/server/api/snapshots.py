@@ -11,18 +11,20 @@ from stoker.model import layout, wire
 from stoker.model.snapshot import Snapshot, checked_path
 from stoker.server.api.shape import answer, body, gives, service_of, takes
 from stoker.server.outside import call
+from stoker.server.shelf import Shelf
 
 router = APIRouter(tags=["snapshots"])
 _IN_MEMORY_BYTES = 8 << 20
 
 
 @router.post("/snapshots", openapi_extra=takes(Snapshot))
-async def register(request: Request, keep: bool = True) -> Response:
-    """Answers with what is missing; once nothing is, the snapshot is stored. A plan asks without keeping."""
+async def register(request: Request, keep: bool = True, store: str = "") -> Response:
+    """Answers with what is missing; once nothing is, the snapshot is stored. A plan asks without keeping. `store` names
+    another one than the workspace's."""
     snapshot = await body(request, Snapshot)
     for entry in snapshot.entries:
         checked_path(entry.path)
-    shelf = await call(lambda: service_of(request).shelves.workspace)
+    shelf = await call(_shelf, request, store)
     missing = await call(shelf.missing, snapshot)
     if keep and not missing:
         await call(shelf.keep, snapshot)
@@ -48,11 +50,17 @@ async def blob(request: Request, sha256: str) -> Response:
 
 
 @router.post("/blobs")
-async def upload(request: Request) -> Response:
+async def upload(request: Request, store: str = "") -> Response:
     """A tar stream whose members are named by their sha256. Repeating it is harmless."""
+    shelf = await call(_shelf, request, store)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as spool:
         async for chunk in request.stream():
             await call(spool.write, chunk)
         spool.seek(0)
-        stored = await call(service_of(request).shelves.workspace.take, spool)  # type: ignore[arg-type]  # it reads
+        stored = await call(shelf.take, spool)  # type: ignore[arg-type]  # it reads
     return answer({"stored": stored})
+
+
+def _shelf(request: Request, store: str) -> Shelf:
+    shelves = service_of(request).shelves
+    return shelves.of(store) if store else shelves.workspace

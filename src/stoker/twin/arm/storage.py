@@ -10,6 +10,7 @@ from typing import Any
 
 from stoker.twin.arm import generic, groups
 from stoker.twin.arm.ask import Answer, Ask, page, route, shown
+from stoker.twin.blob import Account, Accounts
 from stoker.twin.refusal import conflict, invalid, not_found, parent_not_found
 from stoker.twin.state import Cloud, Resource
 
@@ -17,6 +18,15 @@ ACCOUNTS = "Microsoft.Storage/storageAccounts"
 CONTAINERS = f"{ACCOUNTS}/blobServices/containers"
 
 _NAME = re.compile(r"[a-z0-9]{3,24}$")
+
+
+def served(cloud: Cloud) -> Accounts:
+    """What the Blob service has to have."""
+    return {one.name: Account(tuple(one.secret["keys"]), _containers(cloud, one)) for one in cloud.all(ACCOUNTS)}
+
+
+def _containers(cloud: Cloud, account: Resource) -> frozenset[str]:
+    return frozenset(one.name for one in cloud.below(account.id) if one.kind == CONTAINERS)
 
 
 @route("PUT", ACCOUNTS)

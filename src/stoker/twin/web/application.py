@@ -13,6 +13,7 @@ from typing import Any
 from stoker.twin import ids, tokens, weather
 from stoker.twin.arm import dispatch
 from stoker.twin.arm.ask import Answer, Ask
+from stoker.twin.blob import BlobService
 from stoker.twin.refusal import Refused, invalid, throttled
 from stoker.twin.state import Cloud
 from stoker.twin.web import login, retail
@@ -28,10 +29,10 @@ _THROTTLED_S = 2
 class Application:
     """A callable that answers requests. `log` has the newest of them, for tests and for people."""
 
-    def __init__(self, world: World, control_token: str) -> None:
+    def __init__(self, world: World, control_token: str, blob: BlobService | None = None) -> None:
         self._world = world
         self._log: deque[dict[str, Any]] = deque(maxlen=2000)
-        self._control = Control(world, control_token, self._log)
+        self._control = Control(world, control_token, self._log, blob)
         self._lock = threading.Lock()
 
     def __call__(self, request: Request) -> Response:

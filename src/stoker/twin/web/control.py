@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from stoker.errors import TwinFailed
 from stoker.model import wire
 from stoker.twin import catalog, events, meter
 from stoker.twin.arm import storage
+from stoker.twin.blob import BlobService
 from stoker.twin.refusal import Refused, invalid
-from stoker.twin.state import Cloud, Notice, PriceOrder, Principal, Resource, name_uuid
+from stoker.twin.state import Cloud, Instance, Notice, PriceOrder, Principal, Resource, name_uuid
 from stoker.twin.weather import FORECASTS, Fault, forecast
 from stoker.twin.web.server import Request, Response
 from stoker.twin.world import World
@@ -25,8 +27,9 @@ _EVENTS = ("Preempt", "Freeze", "Reboot", "Redeploy", "Terminate")
 class Control:
     """`POST /twin/<word>` with a JSON object does something; `GET` tells something."""
 
-    def __init__(self, world: World, token: str, log: deque[dict[str, Any]]) -> None:
+    def __init__(self, world: World, token: str, log: deque[dict[str, Any]], blob: BlobService | None = None) -> None:
         self._world = world
+        self._service = blob
         self._token = token
         self._log = log
         self._gets: dict[str, Callable[[], Any]] = {
@@ -64,6 +67,8 @@ class Control:
                 return Response(200, self._posts[word](json.loads(request.body or b"{}")) or {})
         except Refused as refusal:
             return _error(refusal.status, refusal.message)
+        except TwinFailed as error:
+            return Response(409, {"error": {"code": error.code, "message": error.message, "hint": error.hint}})
         except (ValueError, KeyError, TypeError) as error:
             return _error(400, f"{word}: {error!r}")
         return _error(404, f"the twin's control has no {request.method} `{word}`")
@@ -77,10 +82,7 @@ class Control:
             "seed": cloud.weather.seed,
             "requests": cloud.requests,
             "resources": len(cloud.resources),
-            "machines": [
-                {"name": one.name, "vm": one.vm, "power": str(one.power), "address": one.address, "boots": one.boots}
-                for one in cloud.instances.values()
-            ],
+            "machines": [_machine(cloud, one) for one in cloud.instances.values()],
             "chores": len(cloud.chores),
             "usd": costs["usd"],
             "usd_per_hour": costs["usd_per_hour"],
@@ -151,9 +153,13 @@ class Control:
         now = (*kept, key) if order.get("on", True) else tuple(kept)
         self._set(lambda cloud, _: replace(cloud, restrictions=now))
 
-    def _blob(self, order: Mapping[str, Any]) -> None:
-        """`{endpoint}`: where the Blob service of storage accounts is that are made from now on."""
-        self._set(lambda cloud, _: replace(cloud, blob=str(order["endpoint"]).rstrip("/")))
+    def _blob(self, order: Mapping[str, Any]) -> dict[str, str]:
+        """`{}`: starts the twin's own Blob service, and tells where it is. `{endpoint}`: another one has the storage
+        accounts that are made from now on."""
+        if "endpoint" in order or self._service is None:
+            self._set(lambda cloud, _: replace(cloud, blob=str(order["endpoint"]).rstrip("/")))
+            return {}
+        return self._service.start().told
 
     def _accounts(self) -> dict[str, str]:
         """In the form in which Azurite wants to be told of them: as its variable AZURITE_ACCOUNTS."""
@@ -194,6 +200,13 @@ class Control:
 
     def _set(self, change: Callable[[Cloud, float], Cloud]) -> None:
         self._world.change(lambda cloud, now: (change(cloud, now), None))
+
+
+def _machine(cloud: Cloud, one: Instance) -> dict[str, Any]:
+    """`tags` are those of its group."""
+    group = cloud.find("/".join(one.vm.split("/")[:5]))
+    told = {"name": one.name, "vm": one.vm, "power": str(one.power), "address": one.address, "boots": one.boots}
+    return {**told, "tags": (group.body.get("tags") or {}) if group else {}}
 
 
 def find_vm(cloud: Cloud, name: str) -> Resource:

@@ -1,0 +1,80 @@
+"""Where the twin's Blob service is, for good: a port and a key that outlive it, since stores name it by them."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import os
+import random
+import secrets
+import socket
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from stoker.errors import TwinFailed
+
+ACCOUNT, CONTAINER = "stokertwin", "runs"
+# Below those that systems hand out by themselves: it is to be free after a reboot, too.
+_PORTS = range(20_000, 32_768)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    port: int
+    key: str = field(repr=False)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What a client needs to keep something there."""
+        return {"url": f"{self.endpoint}/{ACCOUNT}/{CONTAINER}", "account": ACCOUNT, "key": self.key}
+
+
+def find_place(path: Path) -> Place:
+    """The one in the file, which is made at the first time."""
+    try:
+        return Place(**json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        place = Place(_free_port(), base64.b64encode(secrets.token_bytes(64)).decode())
+        write(path, json.dumps(asdict(place)))
+        return place
+    except (OSError, ValueError, TypeError) as error:
+        raise TwinFailed(f"{path} cannot be read: {error}", hint=f"rm {path}") from error
+
+
+def check_free(port: int) -> None:
+    if not _is_free(port):
+        raise TwinFailed(
+            f"another program has port {port}, where the twin keeps its blobs", hint=f"ss -ltnp 'sport = :{port}'"
+        )
+
+
+def write(path: Path, text: str) -> None:
+    """Whole and private."""
+    part = path.with_name(f"{path.name}.part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    part.replace(path)
+
+
+def _free_port() -> int:
+    for port in random.sample(_PORTS, 100):
+        if _is_free(port):
+            return port
+    raise TwinFailed(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return False
+    return True

@@ -1,0 +1,120 @@
+"""The twin's own Blob service: a real Azurite, killed and started again, for accounts of Resource Manager too."""
+
+from __future__ import annotations
+
+import base64
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from services import INSTALLED
+from stoker.errors import AzuriteMissing
+from stoker.stores import Store
+from stoker.stores.azure import account_sas
+from stoker.stores.containers import Account as Containers
+from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.location import locate
+from stoker.stores.opening import open_store
+from stoker.twin.blob import Account, BlobService
+
+pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(120)]
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Iterator[Callable[[], BlobService]]:
+    """One after another, all in the same folder."""
+    made: list[BlobService] = []
+
+    def make() -> BlobService:
+        made.append(BlobService(tmp_path / "blob", [INSTALLED]))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def store_of(service: BlobService) -> Store:
+    told = service.place.told
+    return open_store(told["url"], Credential(CredentialKind.ACCOUNT_KEY, {"key": told["key"]}))
+
+
+def wait_for(done: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not done():
+        assert time.monotonic() < until, f"waited in vain for {what}"
+        time.sleep(0.02)
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_it_comes_back_at_its_place_with_what_it_held(services: Callable[[], BlobService]) -> None:
+    first = services()
+    first.start()
+    store_of(first).put("runs/1/report.json", b"kept")
+    first.close()
+    assert not answers(first.place.port)
+    second = services()
+    assert second.start() == first.place
+    assert store_of(second).get("runs/1/report.json") == b"kept"
+
+
+def test_killed_it_is_started_again(services: Callable[[], BlobService]) -> None:
+    service = services()
+    service.start()
+    times: list[float] = []
+    service.attend(dict, lambda: times.append(time.monotonic()))
+    assert service._process
+    os.kill(service._process.pid, signal.SIGKILL)
+    wait_for(lambda: len(times) == 2, "the next one")
+    store_of(service).put("probe", b"?")
+
+
+def test_accounts_of_resource_manager_are_served_with_their_containers(services: Callable[[], BlobService]) -> None:
+    service = services()
+    accounts: dict[str, Account] = {}
+    service.attend(lambda: accounts, lambda: None)
+    key = base64.b64encode(b"k" * 64).decode()
+    accounts = {"team1": Account((key,), frozenset(("models",)))}
+    wait_for(lambda: service.running and "team1" in service._served, "the account")
+    place = locate(f"{service.place.endpoint}/team1/any")
+    made = Containers(place, lambda: (account_sas("team1", key, 3600), {}))
+    assert list(made.list("")) == ["models"]
+
+
+def test_it_ends_with_its_twin_however_that_ends(tmp_path: Path) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from stoker.twin.blob import BlobService\n"
+        "service = BlobService(Path(sys.argv[1]), [Path(sys.argv[2])])\n"
+        "print(service.start().port, flush=True); time.sleep(600)"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "blob"), str(INSTALLED)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as twin:
+        assert twin.stdout
+        port = int(twin.stdout.readline())
+        assert answers(port)
+        twin.kill()
+    wait_for(lambda: not answers(port), "the end of Azurite")
+
+
+def test_without_azurite_the_command_that_installs_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    service = BlobService(tmp_path / "blob", [tmp_path])
+    with pytest.raises(AzuriteMissing) as refused:
+        service.start()
+    assert refused.value.hint.startswith("npm install")
+    service.close()
