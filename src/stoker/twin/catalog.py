@@ -99,6 +99,7 @@ DISK_TIERS = {
 }
 CURRENCIES = {"USD": 1.0, "EUR": 0.92, "GBP": 0.79, "CHF": 0.88, "JPY": 150.0, "INR": 84.0}  # for a dollar: made up
 ADDRESS_USD_PER_HOUR = 0.005
+BLOB_USD_PER_GB_MONTH = 0.0184  # hot, kept three times in one place, in `eastus`
 DEFAULT_DISK_GB = 30
 CORES_PER_FAMILY = 100  # an ordinary subscription's quota, per region
 CORES_PER_GPU_FAMILY = 96

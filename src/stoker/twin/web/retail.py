@@ -48,6 +48,7 @@ def _items(cloud: Cloud, now: float, wall: Callable[[float], datetime]) -> Itera
             yield _item(size, region, round(full * 1.9, 6), "", " Windows", "2024-01-01T00:00:00Z")
             yield _item(size, region, round(spot * 1.9, 6), " Spot", " Windows", since)
         yield from (_disk(tier, region, usd) for tier, (_, usd) in catalog.DISK_TIERS.items())
+        yield _blob(region)
 
 
 def _in_currency(item: dict[str, Any], currency: str) -> dict[str, Any]:
@@ -71,6 +72,26 @@ def _disk(tier: str, region: str, usd_per_month: float) -> dict[str, Any]:
         "serviceFamily": "Storage",
         "unitOfMeasure": "1/Month",
         "armSkuName": f"Premium_SSD_Managed_Disk_{tier}",
+    }
+
+
+def _blob(region: str) -> dict[str, Any]:
+    """A gigabyte of blobs. Azure's list has tiers that cost less from 51,200 GB on."""
+    size, name = catalog.sizes_in(region)[0], "Hot LRS"
+    usd = round(catalog.BLOB_USD_PER_GB_MONTH * catalog.REGIONS[region].price_factor, 6)
+    return {
+        **_item(size, region, usd, "", "", "2024-01-01T00:00:00Z"),
+        "meterId": name_uuid("meter", name, region),
+        "meterName": f"{name} Data Stored",
+        "productId": "DZH318Z0BZ8M",
+        "skuId": f"DZH318Z0BZ8M/{name_uuid('sku', name, region)[:4].upper()}",
+        "productName": "General Block Blob v2",
+        "skuName": name,
+        "serviceName": "Storage",
+        "serviceId": "DZH317F1HKN0",
+        "serviceFamily": "Storage",
+        "unitOfMeasure": "1 GB/Month",
+        "armSkuName": "",
     }
 
 
