@@ -31,6 +31,8 @@ class Cloud:
 
     def __init__(self) -> None:
         self.deletions: list[str] = []
+        self.posts: list[str] = []
+        self.locked = False
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -40,7 +42,13 @@ class Cloud:
 
             def do_DELETE(self) -> None:
                 outer.deletions.append(f"{self.path} {self.headers.get('Authorization')}")
-                self._answer(503 if len(outer.deletions) < 2 else 202, {})
+                if outer.locked:
+                    return self._answer(409, {"error": {"code": "ScopeLocked"}})
+                return self._answer(503 if len(outer.deletions) < 2 else 202, {})
+
+            def do_POST(self) -> None:
+                outer.posts.append(f"{self.path} {self.headers.get('Authorization')}")
+                self._answer(202, {})
 
             def _answer(self, status: int, body: dict[str, Any]) -> None:
                 self.send_response(status)
@@ -67,7 +75,11 @@ def move_in(node: Node, cloud: Cloud, lease_s: float) -> subprocess.Popen[bytes]
         "store": node.store.url,
         "orders": layout.orders(RUN, node.attempt),
         "lease_s": lease_s,
-        "release": {"url": f"{cloud.url}/group", "token_url": f"{cloud.url}/token"},
+        "release": {
+            "url": f"{cloud.url}/group",
+            "token_url": f"{cloud.url}/token",
+            "instead_url": f"{cloud.url}/deallocate",
+        },
         "arguments": {"--folder": str(node.folder), "--environments": str(node.environments)},
         "variables": {"STOKER_NODE_KEY": node.key},
     }
@@ -130,3 +142,10 @@ def test_a_machine_that_is_shut_down_is_not_removed(node: Node, cloud: Cloud) ->
     assert node.report().outcome is Outcome.EVICTED
     assert node.report().stays, "the machine may be there again in a moment"
     assert node.processes() == []
+
+
+def test_a_machine_that_may_not_be_deleted_is_switched_off_for_good(node: Node, cloud: Cloud) -> None:
+    cloud.locked = True
+    node.order("true")
+    assert move_in(node, cloud, 2.0).wait(60) == 0
+    assert cloud.posts == ["/deallocate Bearer t0ken"]

@@ -27,6 +27,7 @@ class Metadata:
     def __init__(self) -> None:
         self.answer: bytes = b'{"DocumentIncarnation": 1, "Events": []}'
         self.asked = 0
+        self.approved: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -36,6 +37,12 @@ class Metadata:
                 self.send_response(200 if good else 400)
                 self.end_headers()
                 self.wfile.write(outer.answer if good else b"")
+
+            def do_POST(self) -> None:
+                said = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                outer.approved += [one["EventId"] for one in said["StartRequests"]]
+                self.send_response(200)
+                self.end_headers()
 
             def log_message(self, *_: Any) -> None:
                 pass
@@ -119,6 +126,18 @@ def test_the_nearest_of_two_events_counts(metadata: Metadata, heard: list[Notice
     until(lambda: heard)
     assert heard[0]
     assert heard[0].seconds < 60
+
+
+def test_a_restart_brings_the_machine_back_and_may_begin_early(metadata: Metadata) -> None:
+    notices: list[Notice | None] = []
+    events = ScheduledEvents(metadata.url, notices.append, lambda *_: None)
+    events.start()
+    metadata.say(event("Redeploy", "a"), event("Freeze", "b"))
+    until(lambda: notices and notices[-1])
+    events.finish()
+    assert notices[-1] and notices[-1].returns
+    events.approve()
+    assert metadata.approved == ["a"], "neither the freeze nor an eviction is hurried"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""A machine is ready when what the script needs answers, and not before."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.machine import Machine
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.readiness import await_ready, checks
+from stoker.agent.stopping import Stopped, Stopping
+from stoker.model.job import Environment, Job
+from stoker.model.report import Outcome
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    return Machine(
+        NodeFolder(tmp_path / "node"),
+        tmp_path / "environments",
+        "",
+        tmp_path,
+        {"PATH": str(tools)},
+        ready_s=30.0,
+        reboot_mark=str(tmp_path / "reboot-required"),
+        package_lock=str(tmp_path / "lock-frontend"),
+    )
+
+
+def tool(machine: Machine, name: str, text: str) -> None:
+    path = Path(machine.variables["PATH"], name)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def ready(machine: Machine, job: Job, stopping: Stopping | None = None) -> list[str]:
+    told: list[str] = []
+    await_ready(job, machine, stopping or Stopping(), lambda kind, text: told.append(f"{kind}: {text}"))
+    return told
+
+
+PLAIN = Job(name="job", run="true")
+ONE_GPU = Job(name="job", run="true", gpus=1)
+
+
+def test_a_machine_with_nothing_to_wait_for_is_ready_at_once(machine: Machine) -> None:
+    (told,) = ready(machine, PLAIN)
+    assert told.startswith("ready: the machine is ready after 0.")
+    assert told.endswith("no packages are being installed, no restart is pending")
+
+
+def test_what_is_asked_of_a_machine_follows_from_the_job(machine: Machine) -> None:
+    whats = [check.what for check in checks(Job(name="j", run="true", gpus=4), machine)]
+    assert "the driver answers for 4 GPUs" in whats
+    in_image = Job(name="j", run="true", environment=Environment(image="x"))
+    assert "the container runtime answers" in [check.what for check in checks(in_image, machine)]
+
+
+@pytest.fixture
+def locked(machine: Machine) -> Iterator[subprocess.Popen[str]]:
+    """Held by another process, as a package manager does."""
+    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    words = [sys.executable, "-c", code, machine.package_lock]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout and holder.stdout.readline()
+        yield holder
+        holder.kill()
+
+
+def test_the_end_of_an_installation_is_waited_for(machine: Machine, locked: subprocess.Popen[str]) -> None:
+    threading.Timer(0.3, locked.kill).start()
+    told = ready(machine, PLAIN)
+    assert told[0] == "not-ready: the machine is not ready yet: packages are being installed"
+    assert told[1].startswith("ready: ")
+
+
+def test_drivers_that_come_later_are_waited_for(machine: Machine) -> None:
+    late = threading.Timer(0.3, tool, (machine, "nvidia-smi", "echo 'GPU 0: T4'"))
+    late.start()
+    told = ready(machine, ONE_GPU)
+    assert told[0] == "not-ready: the machine is not ready yet: the GPU driver does not answer"
+    assert "the driver answers for 1 GPU" in told[1]
+
+
+def test_a_driver_that_has_too_few_is_not_ready_and_the_machine_is_given_back(machine: Machine) -> None:
+    tool(machine, "nvidia-smi", "echo 'GPU 0: T4'")
+    stopping = Stopping()
+    impatient = replace(machine, ready_s=0.5)
+    with pytest.raises(Stopped):
+        ready(impatient, Job(name="j", run="true", gpus=2), stopping)
+    assert stopping.outcome is Outcome.CANCELLED
+    assert stopping.message == "its machine was not ready after 0.5s: the driver answers for 1 of 2 GPUs"
+    assert not stopping.stays
+
+
+def test_a_container_runtime_has_to_know_the_gpus(machine: Machine) -> None:
+    tool(machine, "nvidia-smi", "echo 'GPU 0: T4'")
+    tool(machine, "docker", """echo '{"runc":{}}'""")
+    job = Job(name="j", run="true", gpus=1, environment=Environment(image="x"))
+    late = threading.Timer(0.3, tool, (machine, "docker", """echo '{"nvidia":{},"runc":{}}'"""))
+    late.start()
+    told = ready(machine, job)
+    assert told[0] == "not-ready: the machine is not ready yet: the container runtime knows no GPU"
+
+
+def test_a_machine_that_only_needs_a_restart_is_restarted(machine: Machine) -> None:
+    Path(machine.reboot_mark).touch()
+    stopping = Stopping()
+    with pytest.raises(Stopped):
+        ready(machine, PLAIN, stopping)
+    assert (stopping.outcome, stopping.stays) == (Outcome.EVICTED, True)
+
+
+def test_a_restart_waits_until_what_it_is_for_is_there(machine: Machine) -> None:
+    Path(machine.reboot_mark).touch()
+    stopping, began = Stopping(), time.monotonic()
+    threading.Timer(0.5, tool, (machine, "nvidia-smi", "echo 'GPU 0: T4'")).start()
+    with pytest.raises(Stopped):
+        ready(machine, ONE_GPU, stopping)
+    assert stopping.stays
+    assert time.monotonic() - began >= 0.5
+
+
+def test_whoever_cancels_need_not_wait(machine: Machine) -> None:
+    stopping = Stopping()
+    threading.Timer(0.2, stopping.ask, (Outcome.CANCELLED, "cancelled")).start()
+    with pytest.raises(Stopped):
+        ready(machine, ONE_GPU, stopping)
+    assert stopping.message == "cancelled"
