@@ -178,6 +178,47 @@ def test_a_download_that_broke_off_goes_on_where_it_was(store: Store, proxy: Fau
     assert len([line for line in proxy.seen if line.startswith("GET")]) == -(-(item.size_bytes - there) // (4 << 20))
 
 
+def test_an_upload_that_broke_off_goes_on_where_it_was(store: Store, proxy: FaultProxy, tmp_path: Path) -> None:
+    """Of one large file: blocks that came are not sent again, and those of other contents are not counted on."""
+    items = files(tmp_path, 60_000_000)
+    proxy.add(Kind.REFUSE, "PUT .*comp=block&", status=403, code="AuthorizationFailure", skip=5, times=1000)
+    with pytest.raises(StoreDenied):
+        upload(store, items)
+    came = 5
+    proxy.faults.clear()
+    proxy.seen.clear()
+    upload(store, items)
+    assert len([line for line in proxy.seen if "comp=block&" in line]) == 8 - came
+    other = elsewhere(items, tmp_path)
+    download(store, other)
+    assert_same(items, other)
+
+
+def test_blocks_of_a_file_that_changed_are_not_gone_on_with(store: Store, proxy: FaultProxy, tmp_path: Path) -> None:
+    """Its bytes were other ones while the first blocks went, and are right again when it is tried once more."""
+    [item] = items = files(tmp_path, 30_000_000)
+    path = Path(item.place)
+    right = path.read_bytes()
+    path.write_bytes(os.urandom(9_000_000) + right[9_000_000:])
+    with pytest.raises(FileChanged):
+        upload(store, items)
+    path.write_bytes(right)
+    upload(store, items)
+    other = elsewhere(items, tmp_path)
+    download(store, other)
+    assert_same(items, other)
+
+
+def test_an_answer_that_takes_long_is_waited_for(store: Store, proxy: FaultProxy, tmp_path: Path) -> None:
+    items = files(tmp_path, 10_000, 9_000_000)
+    slow = proxy.add(Kind.DELAY, "(PUT|GET) ", times=4, seconds=2.0)
+    upload(store, items)
+    other = elsewhere(items, tmp_path)
+    download(store, other)
+    assert_same(items, other)
+    assert slow.met == 4
+
+
 def test_what_an_earlier_download_left_damaged_is_not_trusted(store: Store, tmp_path: Path) -> None:
     (item,) = files(tmp_path / "from", 9 << 20)
     upload(store, [item])

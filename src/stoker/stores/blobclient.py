@@ -6,6 +6,7 @@ import base64
 import re
 import secrets
 import time
+import zlib
 from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
@@ -21,6 +22,7 @@ from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
 from stoker.stores.objectstore import ObjectStore
 from stoker.stores.refusals import refusal, token_ended
+from stoker.stores.verified import Verified
 from stoker.stores.wire import Reply, Request, Wire
 
 API_VERSION = "2021-12-02"
@@ -66,18 +68,28 @@ class BlobBucket:
         if not second:
             self._put(name, "", first, only_new, headers)
             return len(first)
-        upload = secrets.token_hex(8)  # blocks of two writers never mix
+        known = data.sha256[:16] if isinstance(data, Verified) else ""
+        upload = known or secrets.token_hex(8)  # blocks of other contents never mix
+        there = self._uncommitted(name) if known else set()
 
         def send(number: int, block: bytes) -> tuple[str, int]:
-            id = base64.b64encode(f"{upload}-{number:08d}".encode()).decode()
-            reply = self._ask("PUT", name, f"comp=block&blockid={quote(id, safe='')}", body=block)
-            self._check(reply, name, 201)
+            id = base64.b64encode(f"{upload}-{zlib.crc32(block):08x}-{number:08d}".encode()).decode()
+            if id not in there:
+                reply = self._ask("PUT", name, f"comp=block&blockid={quote(id, safe='')}", body=block)
+                self._check(reply, name, 201)
             return id, len(block)
 
         sent = self._blocks.send(chain((first, second), rest), send)
         listed = "".join(f"<Latest>{id}</Latest>" for id, _ in sent)
         self._put(name, "comp=blocklist", f"<BlockList>{listed}</BlockList>".encode(), only_new, {})
         return sum(size for _, size in sent)
+
+    def _uncommitted(self, name: str) -> set[str]:
+        """Blocks that an upload which was broken off has left: the service keeps them for a week."""
+        reply = self._ask("GET", name, "comp=blocklist&blocklisttype=uncommitted")
+        if reply.status != 200:
+            return set()
+        return {one.text or "" for one in ElementTree.fromstring(reply.body).iterfind("UncommittedBlocks/Block/Name")}
 
     def entries(self, prefix: str) -> Iterator[Stored]:
         marker = ""

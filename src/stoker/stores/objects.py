@@ -17,7 +17,7 @@ from obstore.store import AzureStore, S3Store
 from stoker.errors import AlreadyThere, BadInput, StoreDenied, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.azure import AzureRights, account_sas, rights
-from stoker.stores.blobclient import sas_expires_at
+from stoker.stores.blobclient import BlobBucket, sas_expires_at
 from stoker.stores.blocks import Lanes, first_block
 from stoker.stores.bucket import Piece
 from stoker.stores.containers import Account, ContainerPerRun
@@ -27,6 +27,7 @@ from stoker.stores.login import Login
 from stoker.stores.objectstore import ObjectStore
 from stoker.stores.refusals import refusal, token_ended, unreachable
 from stoker.stores.s3client import DEFAULT_REGION
+from stoker.stores.verified import Verified
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -54,7 +55,9 @@ def open_objects(location: Location, credential: Credential) -> Store:
     login = Login(held.login) if held.login else None
 
     def open_container(one: Location) -> ObstoreBucket:
-        return ObstoreBucket(one.url, _open_azure(one, held, login), sas_expires_at(held.sas))
+        # What is large goes by blocks whose names tell what is in them, so that it can be gone on with.
+        large = BlobBucket(one, lambda: (held.sas, {})) if held.sas else None
+        return ObstoreBucket(one.url, _open_azure(one, held, login), sas_expires_at(held.sas), large)
 
     if not held.splits:
         return ObjectStore(location.url, open_container(place))
@@ -71,8 +74,11 @@ def open_account(location: Location, held: AzureRights, login: Login | None) -> 
 
 
 class ObstoreBucket:
-    def __init__(self, place: str, store: AzureStore | S3Store, expires_at: float = 0.0) -> None:
+    def __init__(
+        self, place: str, store: AzureStore | S3Store, expires_at: float = 0.0, large: BlobBucket | None = None
+    ) -> None:
         self.place = place
+        self._large = large
         self._store = store
         self._expires_at = expires_at
         self._lanes = Lanes()
@@ -98,6 +104,8 @@ class ObstoreBucket:
             self._fail(error, name)
 
     def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
+        if self._large and isinstance(data, Verified):
+            return self._large.write(name, data, only_new=only_new)
         first, rest = first_block(data)
         if only_new:  # goes in one request, since a row of blocks has no condition
             whole = b"".join((first, *rest))
