@@ -1,0 +1,49 @@
+"""`python -m stoker.testing.world SEED`: lives through one world again and tells what happens in it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from stoker.testing.world.drawing import calm, stormy
+from stoker.testing.world.scenario import Scenario
+from stoker.testing.world.shrinking import broken, shrunk, story
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m stoker.testing.world", description=__doc__)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--until", type=int, help="tries every seed up to this one, tells the first that fails")
+    parser.add_argument("--whole", action="store_true", help="does not make it smaller first")
+    parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
+    given = parser.parse_args(arguments)
+    for seed in range(given.seed, (given.until or given.seed) + 1):
+        scenario = calm(seed, cloud=True) if given.calm else stormy(seed)
+        found = broken(scenario)
+        if found and not given.whole:
+            scenario = shrunk(scenario, found.promise)
+        if found or given.until is None:
+            sys.stdout.write("\n".join([f"seed {seed}", *described(scenario), "", *story(scenario)]) + "\n")
+        if found:
+            return 1
+    return 0
+
+
+def described(scenario: Scenario) -> list[str]:
+    """What it is made of."""
+    plans = [
+        f"run {number}: {plan.work_s:.0f} s of work on {plan.job.on}, saves every {plan.save_every_s:.0f} s; "
+        + _wants(plan.job)
+        for number, plan in enumerate(scenario.plans)
+    ]
+    places = [f"place {one.name}: ${one.usd_per_hour} an hour" for one in scenario.places]
+    return [*plans, *places, *(str(mishap) for mishap in scenario.mishaps)]
+
+
+def _wants(job: object) -> str:
+    named = {name: getattr(job, name) for name in ("spot", "budget", "deadline", "retries")}
+    return ", ".join(f"{name} {value}" for name, value in named.items() if value) or "nothing special"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""The agent on a machine and the script it runs: what `agent/` does, told in moments instead of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from stoker.model.money import Fuse
+from stoker.model.orders import Notice, Wish
+from stoker.model.report import Effort, Kept, Outcome, Phase, Report
+from stoker.testing.world.machine import Machine
+from stoker.testing.world.scenario import Plan
+from stoker.testing.world.script import Script
+from stoker.testing.world.shelf import Set, Shelf
+from stoker.testing.world.timeline import moment
+
+if TYPE_CHECKING:
+    from stoker.testing.world.world import World
+
+RESTORE_S = 1.0
+RETRY_S = 5.0
+FENCE_S = 0.5  # between asking whether another attempt has taken over, and the commit
+SLOW = 1 / 3
+
+Then = Callable[[], None]
+
+
+class Agent:
+    """Whatever it had in mind when something stopped it does not happen: each stop begins another `life`."""
+
+    def __init__(self, world: World, machine: Machine, plan: Plan, shelf: Shelf) -> None:
+        self._world = world
+        self._timeline = world.timeline
+        self.machine = machine
+        self.plan = plan
+        self.shelf = shelf
+        self.number = machine.number
+        self.script = Script(world.timeline, plan.work_s)
+        self.alive = True
+        self.hung = 0
+        self.cut = 0
+        self.begun = False
+        self.outcome: Outcome | None = None  # once it is reported
+        self.silent_since: float | None = None
+        self._mutes = 0  # how many troubles keep it from speaking
+        self._said: Report | None = None  # the last words of one that cannot speak
+        self._ending: Outcome | None = None
+        self._life = 0
+        self._started_at: datetime | None = None
+        self._ended_at: datetime | None = None
+        self._parent: Set | None = None
+        self._kept: Kept | None = None
+        self._notice: Notice | None = None  # the machine's own
+        self._fuse: Fuse | None = None
+
+    # What happens to it
+
+    def begin(self) -> None:
+        """Once it has orders. An attempt is begun once, wherever it is asked; the fence comes before everything."""
+        if self.begun or not self._free or self.number not in self.shelf.orders:
+            return None
+        if self.shelf.full or self.cut:
+            return self._later(RETRY_S, self.begin)
+        if self.number in self.shelf.begun:
+            return None
+        self.begun = True
+        self.shelf.begun.add(self.number)
+        if self.shelf.is_fenced(self.number):
+            return self._finish(Outcome.CANCELLED)
+        self._parent = self.shelf.take_over(self.number)
+        self._world.promises.goes_on(self.machine.run, self.shelf, self._parent)
+        self.script.put_back(self._parent.done_s if self._parent else 0.0)
+        self._world.note(f"{self.machine.key} goes on from {self.script.done_s:.0f} s of work")
+        self._later(RESTORE_S, self._train)
+        self.hear()
+        return self._world.stirred()
+
+    def hear(self) -> None:
+        """What the server has written for it, as far as it can read that."""
+        if not self.begun or not self._free or self.cut or self.outcome:
+            return None
+        word = self.shelf.word(self.number)
+        if word.wish is Wish.CANCEL:
+            return self._end(Outcome.CANCELLED)
+        if word.notice:
+            self._heed()
+        fuse = word.fuse or self.shelf.orders.get(self.number)
+        if fuse and fuse != self._fuse:
+            self._fuse = fuse
+            self._timeline.after(max(fuse.seconds - fuse.save_s, 0.0), lambda: self._burn(fuse))
+            self._timeline.after(max(fuse.seconds, 0.0), lambda: self._burn_out(fuse))
+        return None
+
+    def warn(self, seconds: float) -> None:
+        """The machine's owner says that it will be taken away."""
+        at = self._clock()
+        self._notice = Notice(at, at + timedelta(seconds=seconds), drill=False)
+        if self._free and self.begun:
+            self._heed()
+        self._world.stirred()
+
+    def reassure(self) -> None:
+        self._notice = None
+        self._world.stirred()
+
+    def hang(self, seconds: float) -> None:
+        self.mute()
+        self._stop()
+        self.hung += 1
+        self._timeline.after(seconds, self._come_to)
+
+    def cut_off(self, seconds: float) -> None:
+        """It works on, and can neither read nor write."""
+        self.mute()
+        self.cut += 1
+        self._world.leases.settle(self.machine)
+        self._timeline.after(seconds, self._come_back)
+
+    def slow_down(self) -> None:
+        if self.script.works and self._free and not self._ending:
+            self.script.slow_down(SLOW)
+            self._life += 1
+            self._go_on()
+
+    def die(self) -> None:
+        if self.alive:
+            self.mute()
+            self._stop()
+            self.alive = False
+
+    def lease_over(self) -> None:
+        """Saves what it can, and removes itself. Another process does this, so that an agent that hangs goes too."""
+        self._world.note(f"{self.machine.key} removes itself: its lease is over")
+        if not (self.script.works and self._free) or self.cut or self.shelf.full:
+            return self._leave()
+        done_s = self.script.done_s
+        return self._timeline.after(self.plan.save_s, lambda: self._leave(done_s))
+
+    # What it says
+
+    def said(self) -> Report | None:
+        """Its newest report, as whoever looks into the store finds it."""
+        if not self.begun:
+            return None
+        return self._said if self.silent_since is not None else self._report()
+
+    def mute(self) -> None:
+        if self._mutes == 0 and self.begun:
+            self._said, self.silent_since = self._report(), self._timeline.now
+            self._world.fell_silent()
+        self._mutes += 1
+
+    def unmute(self) -> None:
+        self._mutes -= 1
+        if self._mutes == 0 and self.alive:
+            self.silent_since = None
+            self._world.stirred()
+
+    def _report(self) -> Report:
+        at, failed = self._clock(), self.outcome is Outcome.FAILED
+        phase = Phase.DONE if self.outcome else Phase.RUNNING if self._started_at else Phase.PREPARING
+        tells = self.plan.job.deadline is not None
+        return Report(
+            attempt=self.number,
+            node=0,
+            phase=phase,
+            at=at,
+            beat=1,
+            started_at=self._started_at,
+            ended_at=self._ended_at,
+            outcome=self.outcome,
+            exit_code=(1 if failed else 0) if self.outcome else None,
+            message="the script failed" if failed else "",
+            notice=self._notice,
+            progress=self.script.done_s / self.plan.work_s if tells and self.plan.reports else None,
+            save_s=self.plan.save_s if self._kept else 0.0,
+            effort=Effort(at, kept=self._kept) if tells else None,
+        )
+
+    # What it does
+
+    def _train(self) -> None:
+        self._started_at = self._clock()
+        self.script.go()
+        self._go_on()
+        self._world.stirred()
+
+    def _go_on(self) -> None:
+        ends_in_s = self.script.ends_in_s
+        if ends_in_s <= self.plan.save_every_s:
+            self._later(ends_in_s, self._complete)
+        else:
+            self._later(self.plan.save_every_s, lambda: self._save(self.script.done_s, self._go_on))
+
+    def _complete(self) -> None:
+        self.script.stop()
+        if self.shelf.failures < self.plan.failures:
+            self._finish(Outcome.FAILED)
+        else:
+            self._save(self.script.done_s, lambda: self._finish(Outcome.SUCCEEDED))
+
+    def _save(self, done_s: float, then: Then) -> None:
+        """The training goes on meanwhile."""
+        self._later(max(self.plan.save_s - FENCE_S, 0.0), lambda: self._ask(done_s, then))
+
+    def _ask(self, done_s: float, then: Then) -> None:
+        if self.shelf.full or self.cut:
+            return self._later(RETRY_S, lambda: self._ask(done_s, then))
+        if self.shelf.is_fenced(self.number):
+            self.script.stop()
+            return self._finish(Outcome.CANCELLED)
+        return self._later(FENCE_S, lambda: self._commit(done_s, then))
+
+    def _commit(self, done_s: float, then: Then) -> None:
+        if self.shelf.full or self.cut:
+            return self._ask(done_s, then)
+        self._put(done_s)
+        return then()
+
+    def _put(self, done_s: float) -> None:
+        number = self._kept.number + 1 if self._kept else 1
+        self.shelf.commit(Set((self.number, number), done_s))
+        self._kept = Kept(self.number, number, self._clock())
+        self._world.note(f"{self.machine.key} commits {done_s:.0f} s of work")
+
+    def _heed(self) -> None:
+        if self.plan.listens and self.outcome is None:
+            self._end(Outcome.EVICTED)
+
+    def _end(self, outcome: Outcome) -> None:
+        """The script is told to end: it saves, and does."""
+        if self._ending or self.outcome:
+            return
+        self._ending = outcome
+        self._stop()
+        if self._started_at:
+            self._save(self.script.done_s, lambda: self._finish(outcome))
+        else:
+            self._finish(outcome)
+
+    def _finish(self, outcome: Outcome) -> None:
+        """The last report comes after everything it speaks of."""
+        self._ending = outcome
+        if self.shelf.full or self.cut:
+            return self._later(RETRY_S, lambda: self._finish(outcome))
+        self.outcome, self._ended_at = outcome, self._clock()
+        self.shelf.failures += outcome is Outcome.FAILED
+        self._world.note(f"{self.machine.key} reports {outcome}")
+        self._world.stirred()
+        if outcome is Outcome.BUDGET_REACHED:
+            self._leave()
+        return None
+
+    def _burn(self, fuse: Fuse) -> None:
+        if fuse is self._fuse and self._free and self.outcome is None:
+            self._world.note(f"{self.machine.key} stops by its own fuse")
+            self._end(Outcome.BUDGET_REACHED)
+
+    def _burn_out(self, fuse: Fuse) -> None:
+        """Whatever has been saved by now has to do."""
+        if fuse is self._fuse and self.alive:
+            self._leave()
+
+    def _leave(self, done_s: float | None = None) -> None:
+        """The machine removes itself."""
+        if self.alive and done_s is not None and not self.shelf.is_fenced(self.number):
+            self._put(done_s)
+        self.die()
+        self._world.cloud.release(self.machine.key)
+
+    def _stop(self) -> None:
+        self.script.stop()
+        self._life += 1
+
+    def _come_to(self) -> None:
+        self.hung -= 1
+        self.unmute()
+        if not self._free:
+            return None
+        if not self.begun:
+            return self.begin()
+        if self.outcome:
+            return None
+        if ending := self._ending:
+            self._ending = None
+            return self._end(ending)
+        if self._started_at is None:
+            self._later(RESTORE_S, self._train)
+        else:
+            self.script.go()
+            self._go_on()
+        return self.hear()
+
+    def _come_back(self) -> None:
+        self.cut -= 1
+        self.unmute()
+        self._world.leases.settle(self.machine)
+        self.hear()
+
+    @property
+    def _free(self) -> bool:
+        return self.alive and not self.hung
+
+    def _clock(self) -> datetime:
+        return moment(self._timeline.now + self.plan.skew_s)
+
+    def _later(self, seconds: float, call: Then) -> None:
+        life = self._life
+        self._timeline.after(seconds, lambda: call() if life == self._life and self._free else None)

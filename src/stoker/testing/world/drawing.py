@@ -1,0 +1,97 @@
+"""Scenarios from a seed: calm ones, and stormy ones in which everything that can break does."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+from functools import cache
+
+from stoker.model.job import Fallback, Job, Spot
+from stoker.testing.world.cloud import NAME
+from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario
+
+BAD_WEATHER_S = 3600.0
+LONG_FAULTS = (Fault.HANG, Fault.CUT_OFF, Fault.UNSEEN, Fault.FULL_STORE, Fault.BLIND, Fault.NO_CAPACITY, Fault.DEAR)
+
+
+def calm(seed: int, *, cloud: bool = False) -> Scenario:
+    """One run, and nothing happens to it."""
+    drawn = random.Random(seed)
+    plan = Plan(_job(NAME if cloud else "local", retries=0), work_s=drawn.uniform(60, 3600))
+    return Scenario(seed, (plan,), places=_places(drawn) if cloud else (), lease_s=600.0 if cloud else 0.0)
+
+
+def stormy(seed: int) -> Scenario:
+    """A few runs, and about as many mishaps as fit into them."""
+    drawn = random.Random(seed)
+    cloud = drawn.random() < 0.75
+    plans = tuple(_plan(drawn, cloud=cloud) for _ in range(drawn.randint(1, 3)))
+    span_s = max(plan.at + 2 * plan.work_s for plan in plans)
+    mishaps = [_mishap(drawn, span_s) for _ in range(drawn.randint(0, 8))]
+    return Scenario(
+        seed,
+        plans,
+        tuple(sorted(mishaps, key=lambda one: one.at)),
+        places=_places(drawn) if cloud else (),
+        slots=drawn.randint(1, 3),
+        boot_s=tuple(drawn.choice((3.0, 20.0, 60.0, 200.0)) for _ in range(5)) if cloud else (0.2,),
+        release_s=drawn.choice((1.0, 5.0, 30.0)) if cloud else 0.1,
+        lease_s=600.0 if cloud else 0.0,
+    )
+
+
+def _plan(drawn: random.Random, *, cloud: bool) -> Plan:
+    work_s = drawn.choice((5.0, 60.0, 300.0, 1200.0, 3600.0))
+    return Plan(
+        _cloud_job(drawn, work_s) if cloud else _job("local", retries=drawn.choice((0, 0, 1, 3))),
+        at=drawn.uniform(0, 300),
+        work_s=work_s,
+        save_every_s=drawn.choice((10.0, 60.0, 300.0, 5000.0)),
+        save_s=drawn.choice((1.0, 5.0, 20.0)),
+        listens=drawn.random() < 0.6,
+        failures=drawn.choice((0, 0, 0, 1, 2)),
+        reports=drawn.random() < 0.8,
+        skew_s=drawn.choice((0.0, 0.0, -3600.0, 30.0, 86400.0)),
+    )
+
+
+def _cloud_job(drawn: random.Random, work_s: float) -> Job:
+    kind = drawn.choice(("on-demand", "spot", "fallback", "deadline"))
+    budget = drawn.choice(("", "", "0.02", "0.05", "0.20", "1.00"))
+    hours = drawn.choice((1.5, 2, 4, 8))
+    deadline = max(hours * work_s, 900.0) if kind == "deadline" else 0.0
+    return _job(NAME, drawn.choice((0, 0, 1, 3)), kind, budget, deadline)
+
+
+@cache
+def _job(on: str, retries: int, kind: str = "on-demand", budget: str = "", deadline: float = 0.0) -> Job:
+    """Cached: to check that a job is valid takes longer than most lives."""
+    spot = {"spot": Spot(), "fallback": Spot(fallback=Fallback.ON_DEMAND)}.get(kind)
+    limit = Decimal(budget) if budget else None
+    return Job(name="job", run="true", on=on, retries=retries, spot=spot, budget=limit, deadline=deadline or None)
+
+
+def _places(drawn: random.Random) -> tuple[Place, ...]:
+    price = Decimal(drawn.choice(("0.10", "0.40", "3.60")))
+    spots = tuple(
+        Place(f"spot-{number}", price * Decimal(drawn.choice(("0.15", "0.3", "0.5"))), spot=True)
+        for number in range(drawn.randint(1, 2))
+    )
+    return (*spots, Place("sure", price, spot=False))
+
+
+def _mishap(drawn: random.Random, span_s: float) -> Mishap:
+    fault = drawn.choice(list(Fault))
+    at, run = drawn.uniform(0, min(span_s, BAD_WEATHER_S)), drawn.randrange(3)
+    seconds = drawn.choice((5.0, 20.0, 60.0, 300.0, 900.0, 3000.0)) if fault in LONG_FAULTS else 0.0
+    if fault is Fault.STOP_REFUSED:
+        seconds = drawn.choice((5.0, 60.0, 300.0))
+    if fault in (Fault.EVICTION, Fault.DRILL):
+        seconds = drawn.choice((0.0, 8.0, 30.0, 120.0))
+    if fault is Fault.FALSE_ALARM:
+        seconds = drawn.uniform(1, 30)
+    if fault is Fault.CRASH:
+        seconds = drawn.choice((1.0, 1.0, 30.0, 400.0, 2000.0))
+    if fault is Fault.CLOCK:
+        seconds = drawn.choice((3.0, 400.0, 86400.0))
+    return Mishap(at, fault, run, seconds, where=drawn.randint(0, 6))

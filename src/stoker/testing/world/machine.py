@@ -1,0 +1,49 @@
+"""One machine of the world: its power, its bill, and the lease it holds."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+
+from stoker.model.node import NodeSight, NodeState, Offer
+
+
+class Machine:
+    """`number` is that of the attempt whose key it has."""
+
+    def __init__(self, key: str, run: str, offer: Offer | None, now: float, usd_per_hour: Decimal) -> None:
+        self.key = key
+        self.run = run
+        self.number = int(key.rpartition("-")[2])
+        self.offer = offer
+        self.created_at = now
+        self.up = False  # it has booted
+        self.off = False
+        self.releasing = False
+        self.trouble = ""  # why it could not be had
+        self.reason = ""
+        self.unseen = 0  # how many troubles hide it from the provider's list
+        self.lease_until = math.inf  # while the server renews it
+        self.renewed = False
+        self.price = usd_per_hour
+        self._since = now
+        self._cost = 0.0
+
+    def cost(self, now: float) -> float:
+        """Dollars, as the cloud counts them: from the request until it is off."""
+        running = 0.0 if self.off else (now - self._since) * float(self.price) / 3600
+        return self._cost + running
+
+    def reprice(self, usd_per_hour: Decimal, now: float) -> None:
+        self._cost, self._since, self.price = self.cost(now), now, usd_per_hour
+
+    def switch_off(self, now: float, reason: str = "") -> None:
+        if not self.off:
+            self._cost, self._since, self.off, self.reason = self.cost(now), now, True, reason
+
+    def sight(self) -> NodeSight:
+        if self.off:
+            return NodeSight(self.key, NodeState.GONE, self.reason, self.trouble, still=True)
+        if self.releasing:
+            return NodeSight(self.key, NodeState.GONE, "it is being released", usd_per_hour=self.price)
+        return NodeSight(self.key, NodeState.UP if self.up else NodeState.STARTING, usd_per_hour=self.price)

@@ -1,0 +1,154 @@
+"""How each fault befalls the world, and how it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from stoker.engine.eviction import evict
+from stoker.errors import Conflict
+from stoker.model.orders import Wish
+from stoker.testing.world.agent import Agent
+from stoker.testing.world.cloud import DEAR
+from stoker.testing.world.scenario import Fault, Mishap
+
+if TYPE_CHECKING:
+    from stoker.testing.world.world import World
+
+LASTING = (Fault.STOP_REFUSED, Fault.BLIND)
+NEXT_REQUEST = (Fault.START_REFUSED, Fault.START_THROTTLED, Fault.START_UNTOLD, Fault.STOP_UNTOLD)
+
+
+def befall(world: World, mishap: Mishap) -> None:
+    fault = mishap.fault
+    world.note(f"-- {fault}" + (f" for {mishap.seconds:.0f} s" if mishap.seconds else ""))
+    if fault in NEXT_REQUEST:
+        world.cloud.faults[fault] += 1
+    elif fault in LASTING:
+        _for_a_while(world, mishap, lambda by: world.cloud.faults.update({fault: by}))
+    elif fault in ON_A_NODE:
+        if agent := world.agent_of(mishap.run):
+            ON_A_NODE[fault](world, agent, mishap.seconds)
+    else:
+        ELSEWHERE[fault](world, mishap)
+
+
+def _for_a_while(world: World, mishap: Mishap, change: Callable[[int], None]) -> None:
+    change(1)
+
+    def passes() -> None:
+        change(-1)
+        world.stirred()
+
+    world.stirred()
+    world.timeline.after(mishap.seconds, passes)
+
+
+def _eviction(world: World, agent: Agent, seconds: float) -> None:
+    if seconds:
+        agent.warn(seconds)
+    world.timeline.after(seconds, lambda: world.cloud.take_away(agent.machine, "it was evicted"))
+
+
+def _false_alarm(world: World, agent: Agent, seconds: float) -> None:
+    agent.warn(60.0)
+    world.timeline.after(min(seconds, 30.0), agent.reassure)
+
+
+def _unseen(world: World, agent: Agent, seconds: float) -> None:
+    machine = agent.machine
+    machine.unseen += 1
+    world.stirred()
+
+    def seen_again() -> None:
+        machine.unseen -= 1
+        world.stirred()
+
+    world.timeline.after(seconds, seen_again)
+
+
+ON_A_NODE: dict[Fault, Callable[[World, Agent, float], None]] = {
+    Fault.EVICTION: _eviction,
+    Fault.FALSE_ALARM: _false_alarm,
+    Fault.DEATH: lambda world, agent, _: world.cloud.take_away(agent.machine, "it died"),
+    Fault.HANG: lambda _, agent, seconds: agent.hang(seconds),
+    Fault.CUT_OFF: lambda _, agent, seconds: agent.cut_off(seconds),
+    Fault.SLOWNESS: lambda _, agent, __: agent.slow_down(),
+    Fault.UNSEEN: _unseen,
+}
+
+
+def _full_store(world: World, mishap: Mishap) -> None:
+    run = world.run_of(mishap.run)
+    if run is None:
+        return
+    shelf = world.shelves[run.id]
+    agents = [agent for agent in world.agents.values() if agent.machine.run == run.id and agent.alive]
+    shelf.full += 1
+    for agent in agents:
+        agent.mute()
+
+    def has_room() -> None:
+        shelf.full -= 1
+        for agent in agents:
+            agent.unmute()
+
+    world.timeline.after(mishap.seconds, has_room)
+
+
+def _no_capacity(world: World, mishap: Mishap) -> None:
+    if not world.scenario.places:
+        return
+    place = world.scenario.places[mishap.run % len(world.scenario.places)].name
+    world.cloud.close(place)
+    world.timeline.after(mishap.seconds, lambda: world.cloud.open(place))
+
+
+def _dear(world: World, mishap: Mishap) -> None:
+    if not world.scenario.places:
+        return
+    place = world.scenario.places[mishap.run % len(world.scenario.places)].name
+    world.cloud.reprice(place, world.cloud.prices[place] * DEAR)
+    world.timeline.after(mishap.seconds, lambda: world.cloud.reprice(place, world.cloud.prices[place] / DEAR))
+
+
+def _crash(world: World, mishap: Mishap) -> None:
+    if world.server.up:
+        world.crash_s = mishap.seconds
+        world.server.crash_in = mishap.where
+        world.server.wake(0.0)
+
+
+def _clock(world: World, mishap: Mishap) -> None:
+    world.server.clock_wrong_s += mishap.seconds if mishap.where % 2 else -mishap.seconds
+    _crash(world, replace(mishap, seconds=5.0))
+
+
+def _cancel(world: World, mishap: Mishap) -> None:
+    run = world.run_of(mishap.run)
+    if run and not run.state.ended:
+        world.server.saved[run.id] = replace(run, wish=Wish.CANCEL)
+        world.stirred()
+
+
+def _drill(world: World, mishap: Mishap) -> None:
+    run = world.run_of(mishap.run)
+    if run is None:
+        return
+    try:
+        world.server.saved[run.id] = evict(run, mishap.seconds, world.server.now).run
+    except Conflict:
+        return
+    world.stirred()
+
+
+ELSEWHERE: dict[Fault, Callable[[World, Mishap], None]] = {
+    Fault.FULL_STORE: _full_store,
+    Fault.NO_CAPACITY: _no_capacity,
+    Fault.DEAR: _dear,
+    Fault.CRASH: _crash,
+    Fault.CLOCK: _clock,
+    Fault.CANCEL: _cancel,
+    Fault.DRILL: _drill,
+}

@@ -1,0 +1,126 @@
+"""What must hold whatever happens: the promises that the engine is responsible for, looked at after every step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stoker.engine import meter
+from stoker.engine.lifecycle import MOST_LOST
+from stoker.engine.market import WEATHER
+from stoker.engine.sweeping import spare_key
+from stoker.model.orders import Wish
+from stoker.model.report import Outcome
+from stoker.model.run import AttemptState, Run, RunState
+from stoker.testing.world.machine import Machine
+from stoker.testing.world.shelf import Set, Shelf
+
+if TYPE_CHECKING:
+    from stoker.testing.world.world import World
+
+LEAVING_S = 60.0  # for a node whose lease is over to save and be gone
+A_BILLIONTH = 1e-9
+
+
+class Broken(Exception):
+    """A promise was not kept. `promise` names it; shrinking looks for the same one."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+class Promises:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._known: dict[str, Run] = {}  # as last looked at
+        self._keys: dict[str, set[str]] = {}  # by run: of all nodes that its facts have ever named
+
+    def check(self) -> None:
+        """After everything that happens."""
+        for run in self._world.server.saved.values():
+            if self._known.get(run.id) is not run:
+                self._changed(run)
+                self._known[run.id] = run
+            if run.budget is not None and self._world.sees_everything:  # what is not shown cannot be counted
+                self._within_budget(run)
+        if self._world.sees_everything:
+            self._one_at_a_time()
+
+    def made(self, machine: Machine) -> None:
+        """What costs money is written down before it is asked for."""
+        run = self._world.server.saved[machine.run]
+        if machine.key not in self._named(run):
+            raise Broken("saved before it acts", f"{machine.key} was made, and {run.name} knows nothing of it")
+
+    def goes_on(self, run: str, shelf: Shelf, found: Set | None) -> None:
+        """An attempt takes over: from what the newest attempt with the right to commit had committed."""
+        if found != shelf.head:
+            promise = "one writer" if found and found.position not in _up_to(shelf) else "nothing is lost"
+            raise Broken(promise, f"an attempt of {run} goes on from {found}, and not from {shelf.head}")
+
+    def lease_is_over(self, machine: Machine) -> None:
+        until = machine.lease_until
+        self._world.timeline.after(LEAVING_S, lambda: self._has_left(machine, until))
+
+    def at_the_end(self) -> None:
+        """The sky has been clear for long."""
+        for run in self._world.server.saved.values():
+            if not run.state.ended:
+                raise Broken("one end", f"{run.name} is still {run.state}: {run.reason}")
+            if not _right(run):
+                raise Broken("the right end", f"{run.name} ended as {run.state} ({run.reason}): {run.attempts}")
+            bill, reckoned = self._world.cloud.bill(run.id), float(meter.spent(run, self._world.server.now))
+            if self._world.sees_everything and reckoned < bill - A_BILLIONTH:
+                raise Broken("the meter", f"{run.name} cost ${bill:.9f}, and the meter says ${reckoned:.9f}")
+        if self._world.cloud.machines:
+            raise Broken("nothing is left", f"{', '.join(self._world.cloud.machines)} are still there")
+
+    def _changed(self, run: Run) -> None:
+        before = self._known.get(run.id)
+        if before and before.state.ended and (before.state, before.attempts) != (run.state, run.attempts):
+            raise Broken("one end", f"{run.name} had ended as {before.state} and is now {run.state}")
+        self._keys.setdefault(run.id, set()).update(self._named(run))
+
+    def _named(self, run: Run) -> set[str]:
+        named = {attempt.key for attempt in run.attempts} | {spare_key(run)}
+        return named | self._keys.get(run.id, set())
+
+    def _within_budget(self, run: Run) -> None:
+        bill = self._world.cloud.bill(run.id)
+        if run.budget is not None and bill > float(run.budget) + A_BILLIONTH:
+            raise Broken("the budget", f"{run.name} may cost ${run.budget} and has cost ${bill:.6f}")
+
+    def _one_at_a_time(self) -> None:
+        busy: set[str] = set()
+        for agent in self._world.agents.values():
+            if agent.alive and agent.script.works and not agent.machine.releasing:
+                if agent.machine.run in busy:
+                    raise Broken("one at a time", f"{agent.machine.run} runs twice")
+                busy.add(agent.machine.run)
+
+    def _has_left(self, machine: Machine, until: float) -> None:
+        if machine.lease_until == until and not machine.off:
+            late_s = self._world.timeline.now - until
+            raise Broken("nothing outlives its lease", f"{machine.key} still costs {late_s:.0f} s after its lease")
+
+
+def _up_to(shelf: Shelf) -> set[tuple[int, int]]:
+    """Positions of sets that had been committed when the newest with the right to was."""
+    return {position for position in shelf.sets if shelf.head and position <= shelf.head.position}
+
+
+def _right(run: Run) -> bool:
+    """The end follows from what the attempts reported."""
+    outcomes = [attempt.outcome for attempt in run.attempts if attempt.outcome]
+    counted = [attempt for attempt in run.attempts if attempt.trouble not in WEATHER]
+    lost = sum(one.state is AttemptState.LOST or one.outcome is Outcome.CANCELLED for one in counted)
+    match run.state:
+        case RunState.SUCCEEDED:
+            return outcomes[-1:] == [Outcome.SUCCEEDED] and run.exit_code == 0
+        case RunState.CANCELLED:
+            return run.wish is Wish.CANCEL and Outcome.SUCCEEDED not in outcomes
+        case RunState.FAILED:
+            failures = outcomes.count(Outcome.FAILED)
+            tried = failures > run.job.retries or run.wish is Wish.CANCEL
+            return run.exit_code != 0 and (lost >= MOST_LOST or (failures > 0 and tried))
+    return False

@@ -1,0 +1,253 @@
+"""The server: looks, lets the engine decide, saves, then acts. It forgets what it has not saved whenever it crashes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from stoker.engine import rounds
+from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.decision import Decision
+from stoker.engine.lifecycle import node_key
+from stoker.engine.sighting import Sighting
+from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
+from stoker.errors import ProviderFailed
+from stoker.model.node import NodeSight, NodeState
+from stoker.model.orders import Wish
+from stoker.model.run import Attempt, Run, RunState
+from stoker.testing.world.scenario import Fault
+from stoker.testing.world.shelf import Word
+from stoker.testing.world.timeline import moment
+
+if TYPE_CHECKING:
+    from stoker.testing.world.world import World
+
+LOOK_S = 1.0  # from something that happens to the round that sees it
+PATIENCE_S = 15.0
+SOON_S, LATE_S = 5.0, 120.0  # between rounds while something is waited for that does not announce itself
+CODES = {Fault.START_THROTTLED: "throttled"}
+
+
+class Crashed(Exception):
+    """The process is gone, in the middle of whatever it did."""
+
+
+class Server:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._timeline = world.timeline
+        self._cloud = world.cloud
+        self.saved: dict[str, Run] = {}  # the database
+        self.up = True
+        self.crash_in: int | None = None  # steps that it still takes before it dies
+        self._wrong_s = 0.0  # the computer's clock, as it was when this server started
+        self.clock_wrong_s = 0.0  # the same, now
+        self._planned = float("inf")
+        self._pause_s = SOON_S
+        self._forget()
+
+    def _forget(self) -> None:
+        self._since = self._timeline.now
+        self._wrong_s = self.clock_wrong_s
+        self._told: dict[str, float] = {}
+        self._trouble: dict[str, str] = {}
+        self._unclaimed: dict[str, float] = {}
+
+    @property
+    def now(self) -> datetime:
+        return moment(self._timeline.now + self._wrong_s)
+
+    def wake(self, seconds: float = LOOK_S) -> None:
+        """A round, no later than this."""
+        when = self._timeline.now + seconds
+        if self.up and when < self._planned:
+            self._planned = when
+            self._timeline.at(when, lambda: self._round(when))
+
+    def crash(self, seconds: float) -> None:
+        self._world.note(f"the server crashes, and is back in {seconds:.0f} s")
+        self.up, self.crash_in, self._planned = False, None, float("inf")
+        self._world.leases.renew(())
+        self._timeline.after(seconds, self._start)
+
+    def _start(self) -> None:
+        self.up = True
+        self._forget()
+        self.wake(0.0)
+
+    def _step(self) -> None:
+        if self.crash_in is not None:
+            self.crash_in -= 1
+            if self.crash_in < 0:
+                raise Crashed
+
+    def _round(self, when: float) -> None:
+        if not self.up or when != self._planned:
+            return
+        self._planned = float("inf")
+        try:
+            changed = self._look_decide_save_act()
+        except Crashed:
+            self.crash(self._world.crash_s)
+            return
+        self._plan(changed=changed)
+
+    def _look_decide_save_act(self) -> bool:
+        try:
+            sights = self._cloud.look()
+        except ProviderFailed:
+            self._world.leases.renew(())
+            return False
+        self._step()
+        runs = [run for run in self.saved.values() if run.open]
+        seen = {run.id: self._sighting(run, sights) for run in runs if not rounds.untouched(run)}
+        market = {}
+        for run in runs:
+            market.update(self._cloud.market(run.job))
+        decisions = rounds.decide(runs, seen, self._world.slots, self.now, market)
+        self._step()
+        return self._carry_out(decisions, sights)
+
+    def _carry_out(self, decisions: list[Decision], sights: list[NodeSight]) -> bool:
+        """Saves first, then acts."""
+        changed = self._save(decisions)
+        self._step()
+        actions = [action for decision in decisions for action in decision.actions]
+        self._act([*actions, *self._sweep(sights)])
+        return changed
+
+    def _save(self, decisions: list[Decision]) -> bool:
+        changed = False
+        for decision in decisions:
+            if decision.run != self.saved[decision.run.id]:
+                changed = True
+                self.saved[decision.run.id] = decision.run
+                for event in decision.events:
+                    self._world.note(f"{decision.run.name}: {event.text}")
+        return changed
+
+    def _act(self, actions: list[Action]) -> None:
+        self._world.leases.renew({_newest(one.run).key for one in actions if isinstance(one, TellAgent)})
+        for action in actions:
+            self._perform(action)
+            self._step()
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case StartNode(run):
+                self._order(run, action)
+                self._start_node(run, _newest(run))
+            case StartSpare(run):
+                number = _newest(run).number + 1
+                ahead = replace(_newest(run), number=number, key=node_key(run, number), offer=_newest(run).spare)
+                self._start_node(run, ahead)
+            case TellAgent(run):
+                self._tell(run, action)
+            case StopNode(_, key):
+                self._stop(key)
+            case Land():
+                raise AssertionError("no run here has outputs")
+
+    def _order(self, run: Run, action: StartNode) -> None:
+        shelf = self._world.shelves[run.id]
+        shelf.orders.setdefault(_newest(run).number, action.fuse)
+        if agent := self._world.agents.get(_newest(run).key):
+            agent.begin()
+
+    def _start_node(self, run: Run, attempt: Attempt) -> None:
+        try:
+            self._cloud.start(attempt.key, run.id, attempt.offer)
+        except ProviderFailed as error:
+            self._world.note(f"{attempt.key} cannot be started: {error.message}")
+            self._trouble[attempt.key] = error.message
+            self.wake()
+
+    def _tell(self, run: Run, action: TellAgent) -> None:
+        attempt = _newest(run)
+        drill = attempt.notice if attempt.notice and attempt.notice.drill else None
+        shelf, word = self._world.shelves[run.id], Word(run.wish, drill, action.fuse)
+        if run.wish is Wish.CANCEL:
+            self._told.setdefault(attempt.key, self._timeline.now)
+        before = shelf.word(attempt.number)
+        word.fuse = word.fuse or before.fuse
+        if word != before:
+            shelf.words[attempt.number] = word
+            if agent := self._world.agents.get(attempt.key):
+                agent.hear()
+
+    def _stop(self, key: str) -> None:
+        try:
+            self._cloud.stop(key)
+        except ProviderFailed:
+            return
+        self._told.pop(key, None)
+        self._trouble.pop(key, None)
+
+    def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
+        attempt = run.attempt
+        if attempt is None:
+            return Sighting()
+        mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-")}
+        nodes = tuple(mine.values())
+        ahead = spare_key(run)
+        spare = mine.pop(ahead, None) if ahead else None
+        if ahead and ahead in self._trouble:
+            spare = NodeSight(ahead, NodeState.GONE, self._trouble[ahead], self._code(ahead))
+        current = mine.pop(attempt.key, None) if attempt.key in claimed([run]) else None
+        agent = self._world.agents.get(attempt.key)
+        silent_since = agent.silent_since if agent else None
+        told = self._told.get(attempt.key)
+        return Sighting(
+            node=current,
+            report=agent.said() if agent else None,
+            spare=spare,
+            leftovers=tuple(mine),
+            nodes=nodes,
+            still=tuple(key for key, sight in mine.items() if sight.still),
+            silent_s=0.0 if silent_since is None else self._timeline.now - max(silent_since, self._since),
+            patience_s=PATIENCE_S,
+            wished_s=self._timeline.now - told if told is not None else 0.0,
+            outlives_s=self._world.outlives_s,
+            trouble=self._trouble.get(attempt.key, ""),
+            trouble_code=self._code(attempt.key) if attempt.key in self._trouble else "",
+        )
+
+    def _code(self, key: str) -> str:
+        return CODES.get(Fault(self._trouble[key]), "provider-failed")
+
+    def _sweep(self, sights: list[NodeSight]) -> list[StopNode]:
+        needed = claimed([run for run in self.saved.values() if run.open])
+        now = self._timeline.now
+        self._unclaimed = {s.key: self._unclaimed.get(s.key, now) for s in sights if s.key not in needed}
+        if not self._unclaimed:
+            return []
+        ages = {key: now - since for key, since in self._unclaimed.items()}
+        grace_s = 0.0 if self._world.scenario.lease_s else GRACE_S
+        return sweep(self._world.provider, sights, needed, ages, grace_s)
+
+    def _plan(self, *, changed: bool) -> None:
+        """The next round: soon after a change, later and later while nothing does."""
+        self._pause_s = SOON_S if changed else min(2 * self._pause_s, LATE_S)
+        if changed:
+            self.wake()
+        waits = list(self._waits())
+        if waits or self._unclaimed:
+            self.wake(min([self._pause_s, *waits]))
+
+    def _waits(self) -> Iterator[float]:
+        """How long until something is due that nobody announces."""
+        for run in self.saved.values():
+            if not run.open or run.state is RunState.PAUSED:
+                continue
+            attempt = run.attempt
+            calm = run.state is RunState.RUNNING and attempt and not attempt.notice and not attempt.fused
+            if not calm or run.wish is Wish.CANCEL or run.job.deadline or run.budget is not None:
+                yield self._pause_s
+            if attempt and attempt.notice:
+                yield max((attempt.notice.deadline - self.now).total_seconds(), SOON_S)
+
+
+def _newest(run: Run) -> Attempt:
+    return run.attempts[-1]

@@ -1,0 +1,58 @@
+"""What the store holds of one run: orders, wishes, checkpoint sets and the fences between attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stoker.model import checkpoint
+from stoker.model.checkpoint import Fence, Position
+from stoker.model.money import Fuse
+from stoker.model.orders import Notice, Wish
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A checkpoint: how much work is in it."""
+
+    position: Position
+    done_s: float
+
+
+@dataclass(slots=True)
+class Word:
+    """What the server has told an attempt."""
+
+    wish: Wish = Wish.GO_ON
+    notice: Notice | None = None
+    fuse: Fuse | None = None
+
+
+@dataclass(slots=True)
+class Shelf:
+    full: int = 0  # how many troubles keep it from being written to
+    orders: dict[int, Fuse | None] = field(default_factory=dict)  # by attempt
+    words: dict[int, Word] = field(default_factory=dict)
+    begun: set[int] = field(default_factory=set)  # attempts whose first report is there: each is begun once
+    sets: dict[Position, Set] = field(default_factory=dict)
+    fences: list[Fence] = field(default_factory=list)
+    failures: int = 0  # attempts that ended with the script's own failure
+    head: Set | None = None  # what the world itself knows to be the newest of whoever had the right to commit
+
+    def is_fenced(self, attempt: int) -> bool:
+        return checkpoint.fenced(attempt, self.fences)
+
+    def take_over(self, attempt: int) -> Set | None:
+        """Raises the fence of an attempt, and gives what it goes on from. What `agent/restoring.py` does."""
+        self.fences.append(checkpoint.claim(attempt))
+        known = checkpoint.visible(self.sets, self.fences)
+        found = self.sets[known[0]] if known else None
+        self.fences[-1] = Fence(attempt, *(found.position if found else (0, 0)))
+        return found
+
+    def commit(self, made: Set) -> None:
+        self.sets[made.position] = made
+        if all(fence.attempt <= made.position[0] for fence in self.fences):
+            self.head = made
+
+    def word(self, attempt: int) -> Word:
+        return self.words.get(attempt) or Word()

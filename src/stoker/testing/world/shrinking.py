@@ -1,0 +1,63 @@
+"""A scenario in which a promise is broken, made as small as it gets while the same promise is still broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stoker.testing.world.promises import Broken
+from stoker.testing.world.scenario import Scenario
+from stoker.testing.world.world import World
+
+
+def broken(scenario: Scenario) -> Broken | None:
+    """What goes wrong in it; None: every promise is kept. An engine that raises breaks one, too."""
+    try:
+        World(scenario).live()
+    except Broken as found:
+        return found
+    except Exception as error:
+        return Broken("the engine does not fail", f"{type(error).__name__}: {error}")
+    return None
+
+
+def shrunk(scenario: Scenario, promise: str) -> Scenario:
+    """Fewer mishaps, fewer runs, simpler ones: what still breaks the promise is kept, as long as there is such."""
+    while smaller := next((one for one in _smaller(scenario) if _breaks(one, promise)), None):
+        scenario = smaller
+    return scenario
+
+
+def story(scenario: Scenario) -> list[str]:
+    """What happens in it, line by line, up to the promise that is broken."""
+    world = World(scenario, trace=True)
+    try:
+        world.live()
+        end = "every promise was kept"
+    except Broken as found:
+        end = f"broken: {found}"
+    except Exception as error:
+        end = f"broken: {type(error).__name__}: {error}"
+    return [*(world.trace or []), end]
+
+
+def _breaks(scenario: Scenario, promise: str) -> bool:
+    found = broken(scenario)
+    return found is not None and found.promise == promise
+
+
+def _smaller(scenario: Scenario) -> Iterator[Scenario]:
+    mishaps, plans = scenario.mishaps, scenario.plans
+    half = len(mishaps) // 2
+    if half > 1:
+        yield replace(scenario, mishaps=mishaps[:half])
+        yield replace(scenario, mishaps=mishaps[half:])
+    for number in range(len(mishaps)):
+        yield replace(scenario, mishaps=mishaps[:number] + mishaps[number + 1 :])
+    if len(plans) > 1:
+        for number in range(len(plans)):
+            yield replace(scenario, plans=plans[:number] + plans[number + 1 :])
+    for number, plan in enumerate(plans):
+        for simpler in (replace(plan, at=0.0), replace(plan, failures=0), replace(plan, skew_s=0.0)):
+            if simpler != plan:
+                yield replace(scenario, plans=(*plans[:number], simpler, *plans[number + 1 :]))

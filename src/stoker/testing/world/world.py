@@ -1,0 +1,159 @@
+"""One world, from its scenario to its end: plans and mishaps happen, and every promise is looked at."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from functools import partial
+
+from stoker.engine.fuse import set_budget
+from stoker.errors import BudgetTooSmall
+from stoker.model.run import Run, RunState
+from stoker.testing.world.agent import Agent
+from stoker.testing.world.cloud import NAME, Cloud
+from stoker.testing.world.leases import Leases
+from stoker.testing.world.machine import Machine
+from stoker.testing.world.mishaps import befall
+from stoker.testing.world.promises import Promises
+from stoker.testing.world.scenario import Fault, Plan, Scenario
+from stoker.testing.world.server import PATIENCE_S, Server
+from stoker.testing.world.shelf import Shelf
+from stoker.testing.world.timeline import Timeline
+
+LONGEST_S = 14 * 86400.0  # after the last mishap everything comes to its end sooner than this
+RAISED_AFTER_S = 300.0  # until somebody raises the budget of a run that is paused
+
+
+class World:
+    def __init__(self, scenario: Scenario, *, trace: bool = False) -> None:
+        self.scenario = scenario
+        self.trace: list[str] | None = [] if trace else None
+        self.timeline = Timeline()
+        self.cloud = Cloud(scenario, self.timeline, self.stirred)
+        self.leases = Leases(self.cloud, self.timeline, scenario.lease_s)
+        self.promises = Promises(self)
+        self.server = Server(self)
+        self.shelves: dict[str, Shelf] = {}
+        self.agents: dict[str, Agent] = {}  # by node key, also of machines that are no more: what they said stays
+        self.crash_s = 0.0  # for how long the server will be away
+        self.provider = NAME if scenario.places else "local"
+        self.slots = {self.provider: None if scenario.places else scenario.slots}
+        leaving_s = max(plan.save_s for plan in scenario.plans) + scenario.release_s
+        self.outlives_s = scenario.lease_s + leaving_s if scenario.lease_s else 0.0
+        self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
+        self._paused: set[str] = set()
+        self._connect()
+
+    def live(self) -> World:
+        """Raises Broken as soon as a promise is not kept."""
+        last = max((one.at + one.seconds for one in self.scenario.mishaps), default=0.0)
+        horizon = last + LONGEST_S + max(plan.at for plan in self.scenario.plans)
+        while not self.is_over and self.timeline.now < horizon and self.timeline.step():
+            self.promises.check()
+            self._raise_budgets()
+        self.promises.at_the_end()
+        return self
+
+    @property
+    def is_over(self) -> bool:
+        runs = self.server.saved
+        if len(runs) < len(self.scenario.plans) or self.cloud.machines:
+            return False
+        return all(run.state.ended for run in runs.values())
+
+    def note(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.timeline.now:9.1f} s  {text}")
+
+    def stirred(self) -> None:
+        """Something happened that the server would see if it looked."""
+        self.server.wake()
+
+    def fell_silent(self) -> None:
+        self.server.wake(PATIENCE_S + 1.0)
+
+    def run_of(self, place: int) -> Run | None:
+        """The run by its place in the scenario; None: it is not submitted yet."""
+        return self.server.saved.get(_id(place % len(self.scenario.plans)))
+
+    def agent_of(self, place: int) -> Agent | None:
+        """That of the run's newest machine which is up."""
+        run_id = _id(place % len(self.scenario.plans))
+        mine = [one for one in self.agents.values() if one.machine.run == run_id and one.alive and not one.machine.off]
+        return mine[-1] if mine else None
+
+    def _connect(self) -> None:
+        self.cloud.made = self.promises.made
+        self.cloud.booted = self._boot
+        self.cloud.died = self._die
+        self.leases.is_cut = lambda machine: self.agents[machine.key].cut > 0
+        self.leases.over = lambda machine: self.agents[machine.key].lease_over()
+        self.leases.checked = self.promises.lease_is_over
+        for number, plan in enumerate(self.scenario.plans):
+            self.timeline.at(plan.at, partial(self._submit, number, plan))
+        for mishap in self.scenario.mishaps:
+            self.timeline.at(mishap.at, partial(befall, self, mishap))
+        for place in self.scenario.places:
+            for at, price in place.prices:
+                self.timeline.at(at, partial(self.cloud.reprice, place.name, price))
+            if place.open is not None:
+                self._open_and_close(place.name, place.open)
+
+    def _open_and_close(self, place: str, spans: tuple[tuple[float, float], ...]) -> None:
+        """Closed but for these spans."""
+        if not spans or spans[0][0] > 0:
+            self.cloud.close(place)
+        for begin, end in spans:
+            if begin > 0:
+                self.timeline.at(begin, partial(self.cloud.open, place))
+            self.timeline.at(end, partial(self.cloud.close, place))
+
+    def _submit(self, number: int, plan: Plan) -> None:
+        run = Run(
+            id=_id(number),
+            name=f"{plan.job.name}-{number + 1}",
+            number=number + 1,
+            job=plan.job,
+            snapshot="",
+            python="",
+            submitted_at=self.server.now,
+            budget=plan.job.budget,
+        )
+        self.server.saved[run.id] = run
+        self.shelves[run.id] = Shelf()
+        self.stirred()
+
+    def _boot(self, machine: Machine) -> None:
+        plan = self.scenario.plans[int(machine.run, 16)]
+        agent = self.agents[machine.key] = Agent(self, machine, plan, self.shelves[machine.run])
+        if agent.shelf.full:
+            self.timeline.after(1.0, agent.begin)
+        self.leases.begin(machine)
+        agent.begin()
+
+    def _die(self, machine: Machine) -> None:
+        if agent := self.agents.get(machine.key):
+            agent.die()
+
+    def _raise_budgets(self) -> None:
+        for run in self.server.saved.values():
+            if run.state is RunState.PAUSED and run.id not in self._paused:
+                self._paused.add(run.id)
+                self.timeline.after(RAISED_AFTER_S, partial(self._raise_budget, run.id))
+
+    def _raise_budget(self, run_id: str) -> None:
+        run = self.server.saved[run_id]
+        self._paused.discard(run_id)
+        usd = run.budget or Decimal(1)
+        while run.state is RunState.PAUSED:
+            usd *= 2
+            try:
+                run = set_budget(run, usd, self.server.now).run
+            except BudgetTooSmall:
+                continue
+        self.note(f"somebody allows {run.name} ${usd}")
+        self.server.saved[run_id] = run
+        self.stirred()
+
+
+def _id(number: int) -> str:
+    return f"{number:06x}"
