@@ -1,0 +1,233 @@
+"""An administrator's set-up of a workspace, by the official SDKs on the twin: once, twice, half, refused, and away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from stoker.errors import Conflict, NotAllowed, NotFound, ProviderFailed
+from stoker.model.groundwork import Asked, Piece, PieceState
+from stoker.providers.azure.setup import AzureSetup
+from stoker.providers.azure.setupcloud import open_cloud
+from stoker.providers.azure.setupsite import ROLES_API, Wanted
+from stoker.testing.twin import TwinHandle, twin
+
+pytestmark = pytest.mark.xdist_group("setup")
+
+ANNA = "11111111-1111-4111-8111-111111111111"
+READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+
+
+class Admin:
+    """Somebody at the twin, the owner of its subscription unless another login is given."""
+
+    def __init__(self, cloud: TwinHandle, **login: str) -> None:
+        self.cloud = cloud
+        self.setup = AzureSetup()
+        self._login = {**asdict(cloud.address), **login}
+
+    def asked(self, workspace: str, **options: Any) -> Asked:
+        return Asked({"workspace": workspace, **options}, {}, self._login)
+
+    def lay(self, workspace: str, *, crash_after: int = -1, **options: Any) -> list[str]:
+        """What was made or changed, by its kind. A crash comes right after the work of a step was done."""
+        made: list[str] = []
+
+        def tell(piece: Piece) -> None:
+            made.append(piece.kind)
+            if len(made) == crash_after:
+                raise KeyboardInterrupt
+
+        self.setup.lay(self.asked(workspace, **options), tell)
+        return made
+
+    def there(self, *words: str) -> list[str]:
+        """Ids of everything in the cloud in which one of these words occurs."""
+        return sorted(one for one in self.cloud.cloud.resources if any(word in one for word in words))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:
+    with twin(tmp_path_factory.mktemp("twin"), speed=10) as handle:
+        yield handle
+
+
+@pytest.fixture
+def admin(shared: TwinHandle) -> Iterator[Admin]:
+    """Fair weather, and an empty cloud afterwards."""
+    shared.order("calm")
+    yield Admin(shared)
+    shared.forget()
+
+
+FULL = {
+    "region": ("westeurope",),
+    "budget": "$200",
+    "mail": ("admin@example.org",),
+    "network": "10.20.0.0/16",
+    "practitioner": (ANNA,),
+}
+MADE = [
+    *("role", "role", "resource group", "storage account", "container", "identity", "firewall", "network", "budget"),
+    *["role assignment"] * 4,
+]
+
+
+def test_the_plan_says_what_it_makes_and_what_it_costs_and_makes_nothing(admin: Admin) -> None:
+    pieces = admin.setup.plan(admin.asked("vision", **FULL))
+    assert [one.kind for one in pieces if one.state is PieceState.MISSING] == MADE
+    assert [one.cost for one in pieces if one.cost] == ["$0.02208 per GB"]
+    assert sum(one.usd_per_month or 0 for one in pieces) == 0
+    assert all(one.why for one in pieces)
+    assert admin.there("") == []
+
+
+def test_a_second_set_up_changes_nothing_and_gives_the_same_file(admin: Admin) -> None:
+    assert admin.lay("vision", **FULL) == MADE
+    before = admin.cloud.cloud.resources
+    first = admin.setup.lay(admin.asked("vision", **FULL), lambda piece: pytest.fail(f"made {piece}"))
+    second = admin.setup.lay(admin.asked("vision"), lambda piece: pytest.fail(f"made {piece}"))
+    assert admin.cloud.cloud.resources == before
+    assert first == second, "what was settled once need not be said again"
+    account = first.accounts["azure"]
+    assert account["regions"] == ["westeurope"]
+    assert account["subnet"].endswith("/virtualNetworks/stoker-network/subnets/nodes")
+    identity = admin.cloud.cloud.find(account["identity"])
+    assert identity and identity.properties["principalId"] == account["principal"]
+    text = first.to_text()
+    secrets = [admin.cloud.address.client_secret, admin.cloud.address.token]
+    keys = next(one.secret["keys"] for one in admin.cloud.cloud.resources.values() if one.secret)
+    assert not any(secret in text for secret in (*secrets, *keys))
+
+
+@pytest.mark.parametrize("steps", range(1, len(MADE) + 1))
+def test_a_crash_after_any_step_is_mended_by_running_it_again(admin: Admin, steps: int) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        admin.lay("vision", crash_after=steps, **FULL)
+    assert admin.lay("vision", **FULL) == MADE[steps:]
+    kinds = [one.kind.rsplit("/", 1)[-1] for one in admin.cloud.cloud.resources.values()]
+    once = ["resourceGroups", "storageAccounts", "containers", "userAssignedIdentities", "budgets", "virtualNetworks"]
+    assert {kind: kinds.count(kind) for kind in once} == dict.fromkeys(once, 1)
+    assert (kinds.count("roleDefinitions"), kinds.count("roleAssignments")) == (2, 4)
+
+
+def test_an_answer_that_is_lost_after_the_work_was_done_makes_nothing_twice(admin: Admin) -> None:
+    """The SDK asks again, and gets what is there."""
+    for word in ("roleDefinitions", "storageAccounts", "roleAssignments"):
+        admin.cloud.order("fault", kind="lose", method="PUT", path=word)
+    assert admin.lay("vision", **FULL) == MADE
+    assert len(admin.there("/roledefinitions/")) == 2
+    assert len(admin.there("/roleassignments/")) == 4
+
+
+def test_only_what_differs_is_changed(admin: Admin) -> None:
+    admin.lay("vision", **FULL)
+    assert admin.lay("vision", budget="300", mail=("other@example.org",)) == ["budget"]
+    (budget,) = admin.cloud.cloud.all("Microsoft.Consumption/budgets")
+    assert budget.properties["amount"] == 300
+    mails = {tuple(one["contactEmails"]) for one in budget.properties["notifications"].values()}
+    assert mails == {("other@example.org",)}
+    bob = "22222222-2222-4222-8222-222222222222"
+    assert admin.lay("vision", practitioner=(bob,)) == ["role assignment"] * 4
+
+
+def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) -> None:
+    admin.lay("vision", **FULL)
+    assigned = next(one for one in admin.there("/roleassignments/") if "storageaccounts" in one)
+    there = admin.cloud.cloud.find(assigned)
+    assert there
+    place = open_cloud(admin.asked("vision"))
+    place.delete(there.id, ROLES_API)
+    given = {word: there.properties[word] for word in ("principalId", "roleDefinitionId")}
+    place.put(wanted(f"{there.id.rsplit('/', 1)[0]}/made-by-hand", {"properties": given}))
+    assert admin.lay("vision", **FULL) == []
+
+
+def test_two_workspaces_in_one_subscription_share_nothing(admin: Admin) -> None:
+    admin.lay("vision", **FULL)
+    admin.lay("speech", region=("eastus",))
+    assert not set(admin.there("speech")) & set(admin.there("vision"))
+    assert admin.setup.remove(admin.asked("vision"), lambda _: None) == []
+    kinds = {piece.kind: piece.state for piece in admin.setup.plan(admin.asked("speech"))}
+    assert set(kinds.values()) == {PieceState.THERE}
+
+
+def test_names_that_others_have_are_refused_before_anything_costs(admin: Admin) -> None:
+    admin.lay("vision", region=("westeurope",), account="wantedbyboth")
+    with pytest.raises(Conflict, match="somebody else has a storage account called wantedbyboth") as taken:
+        admin.lay("speech", account="wantedbyboth")
+    assert "--account" in taken.value.hint
+    with pytest.raises(Conflict, match="there is a group stoker_vision that no set-up of sound has made"):
+        admin.lay("sound", group="stoker_vision")
+    with pytest.raises(Conflict, match="the workspace vision is in the group stoker_vision already"):
+        admin.lay("vision", group="other")
+    with pytest.raises(Conflict, match="storage account is wantedbyboth already"):
+        admin.lay("vision", account="another1")
+
+
+def test_a_subscription_that_the_login_does_not_see_is_told(admin: Admin) -> None:
+    with pytest.raises((NotFound, ProviderFailed), match="00000000-0000-0000-0000-000000000000") as caught:
+        admin.setup.plan(admin.asked("vision", subscription="00000000-0000-0000-0000-000000000000"))
+    assert "az account list" in caught.value.hint
+
+
+def test_who_is_no_administrator_is_told_the_role_and_the_command(admin: Admin) -> None:
+    bob = admin.cloud.order("principal", name="bob", secret="hush")
+    login = Admin(admin.cloud, client_id=bob["client_id"], client_secret="hush")
+    subscription = f"/subscriptions/{admin.cloud.address.subscription}"
+    command = f"az role assignment create --role Owner --assignee {bob['object_id']} --scope {subscription}"
+    with pytest.raises(NotAllowed, match="needs the role Owner of the subscription") as caught:
+        login.setup.plan(login.asked("vision"))
+    assert caught.value.hint == f"an owner runs: {command}"
+    with pytest.raises(ProviderFailed, match="the login to Azure does not work"):
+        wrong = Admin(admin.cloud, client_secret="wrong")
+        wrong.setup.plan(wrong.asked("vision"))
+
+
+def test_who_may_only_read_sees_the_plan_and_is_refused_with_nothing_made(admin: Admin) -> None:
+    reader = admin.cloud.order("principal", name="reader", secret="hush")
+    scope = f"/subscriptions/{admin.cloud.address.subscription}"
+    role = f"{scope}/providers/Microsoft.Authorization/roleDefinitions/{READER}"
+    body = {"properties": {"principalId": reader["object_id"], "roleDefinitionId": role}}
+    place = open_cloud(admin.asked("vision"))
+    place.put(wanted(f"{scope}/providers/Microsoft.Authorization/roleAssignments/reader", body))
+    login = Admin(admin.cloud, client_id=reader["client_id"], client_secret="hush")
+    assert login.setup.plan(login.asked("vision"))
+    with pytest.raises(NotAllowed, match=r"may not do Microsoft[.]Authorization/roleDefinitions/write"):
+        login.lay("vision")
+    assert len(admin.there("")) == 1, "the reader's own role is all there is"
+
+
+def test_a_teardown_shows_everything_and_leaves_nothing(admin: Admin) -> None:
+    admin.lay("vision", **FULL)
+    pieces = admin.setup.survey(admin.asked("vision"))
+    assert [one.kind for one in pieces] == [
+        *("role assignment", "role assignment", "budget", "resource group"),
+        *("storage account", "identity", "firewall", "network", "role", "role"),
+    ]
+    removed: list[Piece] = []
+    assert admin.setup.remove(admin.asked("vision"), removed.append) == []
+    assert [one.name for one in removed] == [one.name for one in pieces]
+    assert admin.there("") == []
+    assert admin.setup.survey(admin.asked("vision")) == []
+
+
+def test_a_teardown_tells_of_live_machines_and_of_what_others_keep_there(admin: Admin) -> None:
+    admin.lay("vision", region=("westeurope",))
+    place, scope = open_cloud(admin.asked("vision")), f"/subscriptions/{admin.cloud.address.subscription}"
+    node = {"stoker-workspace": "vision", "stoker-node": "r1-1-0", "stoker-server": "annas"}
+    place.put(wanted(f"{scope}/resourceGroups/stoker-vision-r1-1-0", {"location": "eastus", "tags": node}))
+    kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
+    place.put(wanted(f"{scope}/resourceGroups/stoker_vision/providers/{kind}/theirs", {"location": "eastus"}))
+    states = {one.name: one.state for one in admin.setup.survey(admin.asked("vision"))}
+    assert states["stoker-vision-r1-1-0"] is PieceState.LIVE
+    assert states["theirs"] is PieceState.FOREIGN
+    assert admin.setup.remove(admin.asked("vision"), lambda _: None) == []
+    assert admin.there("") == []
+
+
+def wanted(id: str, body: dict[str, Any]) -> Wanted:
+    return Wanted("thing", id, ROLES_API, body, "for this test")
