@@ -56,10 +56,13 @@ def receipt(run: Run, now: datetime) -> Receipt:
     )
 
 
-def with_effort(run: Run, report: Report | None) -> Run:
-    """An attempt that is over keeps what its agent last said of its time. Called again, it changes nothing."""
+def with_effort(run: Run, report: Report | None, *, under_way: bool = False) -> Run:
+    """An attempt that is over keeps what its agent last said of its time. Called again, it changes nothing. With
+    `under_way` also one that is not, for whoever wants to know how it is now."""
     attempt = run.attempt
-    if not attempt or not attempt.state.over or attempt.effort or not report or report.attempt != attempt.number:
+    if not attempt or attempt.effort or not report or report.attempt != attempt.number:
+        return run
+    if not attempt.state.over and not under_way:
         return run
     return replace(run, attempts=(*run.attempts[:-1], replace(attempt, effort=report.effort)))
 

@@ -148,6 +148,12 @@ class Database:
         with self._engine.connect() as connection:
             return [json.loads(facts) | {"packages": {}} for facts in connection.execute(query).scalars()]
 
+    def paid_runs(self) -> list[Run]:
+        """Those whose nodes have cost something, oldest first."""
+        query = select(_RUNS.c.facts).where(_RUNS.c.facts.contains('"spells":[{', autoescape=True)).order_by(_RUNS.c.id)
+        with self._engine.connect() as connection:
+            return [_run(facts) for facts in connection.execute(query).scalars()]
+
     def snapshots_in_use(self) -> set[str]:
         with self._engine.connect() as connection:
             return {json.loads(facts)["snapshot"] for facts in connection.execute(select(_RUNS.c.facts)).scalars()}

@@ -11,6 +11,7 @@ from dataclasses import replace
 from stoker.engine.actions import Action
 from stoker.engine.fuse import release_s
 from stoker.engine.placement import why_waiting
+from stoker.engine.receipt import with_effort
 from stoker.engine.resuming import spared
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
@@ -78,6 +79,7 @@ class Reconciler:
         reason = f"its agent has said nothing for a while{self._why_silent(run)}" if self._silent(run) else run.reason
         if seen.report.phase is Phase.STAGING and not reason:
             reason = _staging(seen.report)
+        run = with_effort(run, seen.report, under_way=True)
         return replace(run, metrics=seen.report.metrics, data_figures=seen.report.data, reason=reason)
 
     def _silent(self, run: Run) -> bool:

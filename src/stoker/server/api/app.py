@@ -23,6 +23,7 @@ from stoker.server.api import (
     left,
     logs,
     metrics,
+    money,
     outputs,
     runs,
     snapshots,
@@ -57,7 +58,8 @@ def build(service: Service) -> FastAPI:
     app.exception_handler(RequestValidationError)(_bad_request)
     app.exception_handler(HTTPException)(_http)
     app.exception_handler(Exception)(_bug)
-    for noun in (health, snapshots, runs, logs, metrics, outputs, checkpoints, datasets, stores, left, visits):
+    nouns = (health, snapshots, runs, logs, metrics, outputs, checkpoints, datasets, stores, left, visits, money)
+    for noun in nouns:
         app.include_router(noun.router, prefix="/v1")
     return app
 

@@ -1,0 +1,152 @@
+"""What a job will take and cost, from what earlier runs of it did: the cheapest way to meet its deadline and budget.
+
+Nothing is made up: where no run has ended on a size, its time is unknown, and prices are for an hour only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+from statistics import fmean
+
+from stoker.engine.eviction import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
+from stoker.engine.fuse import dollars
+from stoker.engine.receipt import receipt
+from stoker.model.forecast import Expectation, Forecast, Past
+from stoker.model.job import Job
+from stoker.model.node import Offer
+from stoker.model.receipt import Part, Receipt, Stay
+from stoker.model.run import AttemptState, Run, RunState
+
+_NEWEST = 5  # runs that tell how long the work takes: older ones were of another script
+_BEFORE = (Part.PROVISIONING, Part.SETUP, Part.DATA)
+_HOUR = 3600.0
+
+
+def forecast(job: Job, offers: Iterable[Offer], earlier: Collection[Run], now: datetime) -> Forecast:
+    """`earlier` are runs of the same experiment, newest first."""
+    known = past(earlier, now)
+    expected = [_judged(job, _expected(job, offer, known)) for offer in offers]
+    expected.sort(key=_rank)
+    fitting = [one for one in expected if not one.problem]
+    choice = fitting[0] if fitting else None
+    return Forecast(known, tuple(expected), choice, _why(job, expected, choice, known))
+
+
+def past(earlier: Collection[Run], now: datetime) -> Past:
+    made = [(run, receipt(run, now)) for run in earlier]
+    whole = [one for run, one in made if run.state is RunState.SUCCEEDED and one.parts[Part.USEFUL].seconds]
+    work: dict[str, list[float]] = {}
+    for one in whole:
+        sizes = {stay.size for stay in one.stays if _worked(stay)}
+        if len(sizes) == 1:  # of a run that changed its size nobody knows how long either would have taken
+            work.setdefault(sizes.pop(), []).append(_work_s(one))
+    stays = [stay for _, one in made for stay in one.stays if _worked(stay)]
+    taken = [gone for _, one in made for gone in one.taken if gone.how == AttemptState.EVICTED]
+    spot = [stay for _, one in made for stay in one.stays if stay.spot]
+    return Past(
+        runs=len(whole),
+        work_s={size: fmean(times[:_NEWEST]) for size, times in work.items()},
+        start_s=fmean(_start_s(stay) for stay in stays) if stays else None,
+        lost_s=fmean(float(gone.redone.seconds) for gone in taken) if taken else None,
+        evictions=len(taken),
+        spot_s=float(sum((stay.whole.seconds for stay in spot), Decimal(0))),
+    )
+
+
+def _expected(job: Job, offer: Offer, known: Past) -> Expectation:
+    full = offer.on_demand_usd_per_hour
+    discount = float(1 - offer.usd_per_hour / full) if offer.spot and full else None
+    price = offer.usd_per_hour * job.nodes
+    lasts_s = float(job.budget / price) * _HOUR if job.budget is not None and price else None
+    work_s, start_s = known.work_s.get(offer.size), known.start_s or 0.0
+    if work_s is None:
+        return Expectation(offer, discount, lasts_s=lasts_s)
+    rate = _rate(known) if offer.spot else 0.0
+    # Each eviction costs another start and what was not saved, in which there may be evictions, too.
+    share = rate / _HOUR * (start_s + (known.lost_s or 0.0))
+    if share >= 1:
+        why = "its nodes are taken away before they get anywhere"
+        return Expectation(offer, discount, lasts_s=lasts_s, problem=why)
+    seconds = (start_s + work_s) / (1 - share)
+    usd = (Decimal(seconds) * price / 3600).quantize(Decimal("0.000001"))
+    return Expectation(offer, discount, seconds, usd, rate * seconds / _HOUR, lasts_s)
+
+
+def _judged(job: Job, one: Expectation) -> Expectation:
+    most = job.spot.max_price if job.spot and one.offer.spot else None
+    problem = one.problem
+    if most is not None and one.offer.usd_per_hour > most:
+        problem = f"{dollars(one.offer.usd_per_hour)} an hour is more than `spot.max_price`"
+    elif job.deadline is not None and one.seconds is not None and one.seconds > job.deadline:
+        problem = f"takes {spelled(one.seconds)}, and the deadline is {spelled(job.deadline)}"
+    elif job.budget is not None and one.usd is not None and one.usd > job.budget:
+        problem = f"costs {dollars(one.usd)}, and the budget is {dollars(job.budget)}"
+    if problem == one.problem:
+        return one
+    return Expectation(one.offer, one.discount, one.seconds, one.usd, one.evictions, one.lasts_s, problem)
+
+
+def _rank(one: Expectation) -> tuple[bool, bool, Decimal, Decimal, str]:
+    """What is known to be cheap comes before what may be."""
+    return bool(one.problem), one.usd is None, one.usd or Decimal(0), one.offer.usd_per_hour, one.offer.place
+
+
+def _why(job: Job, expected: Sequence[Expectation], choice: Expectation | None, known: Past) -> str:
+    if not expected:
+        return f"`{job.on}` has nothing that fits"
+    if choice is None:
+        return _why_none(job, expected)
+    if choice.usd is None:
+        told = "no earlier run of this experiment has ended" if not known.runs else "none has ended on this size"
+        return f"the cheapest for an hour; how long it takes is not known: {told}"
+    asked = [name for name, given in (("deadline", job.deadline), ("budget", job.budget)) if given is not None]
+    meets = f" that meets the {' and the '.join(asked)}" if asked else ""
+    return f"the cheapest way{meets}, from {known.runs} earlier {'run' if known.runs == 1 else 'runs'}"
+
+
+def _why_none(job: Job, expected: Sequence[Expectation]) -> str:
+    timed = [one for one in expected if one.seconds is not None and one.usd is not None]
+    if not timed:
+        return "; ".join(dict.fromkeys(f"{one.offer.size} in {one.offer.place}: {one.problem}" for one in expected[:3]))
+    quickest = min(timed, key=lambda one: one.seconds or 0.0)
+    cheapest = min(timed, key=lambda one: one.usd or Decimal(0))
+    late = job.deadline is not None and (quickest.seconds or 0.0) > job.deadline
+    dear = job.budget is not None and (cheapest.usd or Decimal(0)) > job.budget
+    parts = []
+    if late or not dear:
+        parts.append(f"the quickest takes {spelled(quickest.seconds or 0.0)} ({_named(quickest)})")
+    if dear or not late:
+        parts.append(f"the cheapest costs {dollars(cheapest.usd or Decimal(0))} ({_named(cheapest)})")
+    limits = [f"the deadline is {spelled(job.deadline)}"] if job.deadline is not None else []
+    limits += [f"the budget is {dollars(job.budget)}"] if job.budget is not None else []
+    return f"{', '.join(parts)}; {', '.join(limits)}" if limits else "; ".join(parts)
+
+
+def _named(one: Expectation) -> str:
+    return f"{'spot ' if one.offer.spot else ''}{one.offer.size} in {one.offer.place}"
+
+
+def spelled(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s" if whole >= 60 else f"{whole} s"
+    return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+
+
+def _rate(known: Past) -> float:
+    """With what is supposed before anything was seen, so that one quiet hour does not promise that there is none."""
+    return (known.evictions + SUPPOSED_EVICTIONS) / (known.spot_s / _HOUR + SUPPOSED_HOURS)
+
+
+def _worked(stay: Stay) -> bool:
+    return bool(stay.parts[Part.USEFUL].seconds or stay.parts[Part.REDONE].seconds)
+
+
+def _work_s(one: Receipt) -> float:
+    return float(one.parts[Part.USEFUL].seconds + one.parts[Part.CHECKPOINT].seconds)
+
+
+def _start_s(stay: Stay) -> float:
+    return float(sum((stay.parts[part].seconds for part in _BEFORE), Decimal(0)))
