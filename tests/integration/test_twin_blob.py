@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,10 @@ from stoker.stores.containers import Account as Containers
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import locate
 from stoker.stores.opening import open_store
+from stoker.twin import statefile, tokens
 from stoker.twin.blob import Account, BlobService
+from stoker.twin.state import Cloud
+from stoker.twin.weather import Weather
 
 pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(120)]
 PATIENCE_S = 60.0
@@ -94,6 +98,46 @@ def test_accounts_of_resource_manager_are_served_with_their_containers(services:
     place = locate(f"{service.place.endpoint}/team1/any")
     made = Containers(place, lambda: (account_sas("team1", key, 3600), {}))
     assert list(made.list("")) == ["models"]
+
+
+def test_a_login_does_with_blobs_what_its_role_says(services: Callable[[], BlobService]) -> None:
+    cloud, other = statefile.fresh(Weather()), statefile.fresh(Weather())
+    service = services()
+    key = base64.b64encode(b"k" * 64).decode()
+    people = {"writer": True, "reader": False}
+    accounts = {"team1": Account((key,), frozenset(("models",)), people, cloud.key)}
+    service.attend(lambda: accounts, lambda: None)
+    wait_for(lambda: service.running and "team1" in service._served, "the account")
+
+    def ask(method: str, path: str, who: str, issuer: Cloud = cloud) -> int:
+        token = tokens.issue(issuer, "client", who, "https://storage.azure.com", time.time())["access_token"]
+        headers = {"Authorization": f"Bearer {token}", "x-ms-version": "2021-12-02", "x-ms-blob-type": "BlockBlob"}
+        connection = HTTPConnection("127.0.0.1", service.place.port, timeout=10)
+        connection.request(method, f"/team1/{path}", b"bytes" if method == "PUT" else None, headers)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    assert ask("PUT", "models/a", "writer") == 201
+    assert ask("GET", "models/a", "reader") == 200
+    assert ask("PUT", "models/a", "reader") == 403
+    assert ask("GET", "models/a", "stranger") == 403
+    assert ask("GET", "models/a", "writer", issuer=other) == 403, "a token that this twin has not signed"
+
+
+def test_blobs_of_an_account_that_was_deleted_are_gone(services: Callable[[], BlobService]) -> None:
+    service = services()
+    key = base64.b64encode(b"k" * 64).decode()
+    accounts = {"team1": Account((key,), frozenset(("models",)))}
+    service.attend(lambda: accounts, lambda: None)
+    wait_for(lambda: service.running and "team1" in service._served, "the account")
+    url, credential = f"{service.place.endpoint}/team1/models", Credential(CredentialKind.ACCOUNT_KEY, {"key": key})
+    open_store(url, credential).put("data/x", b"?")
+    accounts = {}
+    wait_for(lambda: "team1" not in service._served, "its end")
+    accounts = {"team1": Account((key,), frozenset(("models",)))}
+    wait_for(lambda: "team1" in service._served, "the account again")
+    assert list(open_store(url, credential).list("")) == []
 
 
 def test_it_ends_with_its_twin_however_that_ends(tmp_path: Path) -> None:

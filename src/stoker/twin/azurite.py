@@ -10,8 +10,9 @@ from stoker.errors import AzuriteMissing, TwinFailed
 
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 _GUARD = Path(__file__).with_name("azurite_guard.js")
+_LOGIN = Path(__file__).with_name("azurite_login.js")
 # Quiet, nothing sent to anybody, and SDKs that are newer than it are welcome.
-_MANNERS = ("--silent", "--disableTelemetry", "--skipApiVersionCheck")
+_MANNERS = ("--silent", "--disableTelemetry", "--skipApiVersionCheck", "--oauth", "basic")
 
 
 def command(places: Iterable[Path], location: Path, port: int) -> list[str]:
@@ -28,7 +29,7 @@ def command(places: Iterable[Path], location: Path, port: int) -> list[str]:
     if node is None:
         raise TwinFailed(f"{program} needs Node.js, and there is no `node`", hint="apt-get install nodejs")
     where = ["--location", str(location), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    return [node, "--require", str(_GUARD), str(program), *_MANNERS, *where]
+    return [node, "--require", str(_GUARD), "--require", str(_LOGIN), str(program), *_MANNERS, *where]
 
 
 def find(places: Iterable[Path]) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import socket
@@ -28,10 +29,13 @@ _LONGEST_PAUSE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """`keys` as Azure lists them; `containers` are those that are to be there."""
+    """`keys` as Azure lists them; `containers` are those that are to be there. `people` may read it with a login, by
+    their object ids, and write where that is true; their tokens are `signed_with` this."""
 
     keys: tuple[str, ...] = field(repr=False)
     containers: frozenset[str] = frozenset()
+    people: Mapping[str, bool] = field(default_factory=dict)
+    signed_with: str = field(default="", repr=False)
 
 
 Accounts = Mapping[str, Account]  # by name
@@ -162,6 +166,9 @@ class BlobService:
         wanted = self._accounts()
         if wanted == self._served or not self.running:
             return
+        for name, account in self._served.items():
+            if name not in wanted:
+                containers.clear(self.place.port, name, account.keys[0])
         self._tell_accounts(wanted)
         for name, account in wanted.items():
             before = self._served[name].containers if name in self._served else frozenset()
@@ -175,6 +182,9 @@ class BlobService:
     def _tell_accounts(self, accounts: Accounts) -> None:
         """In the form of its variable AZURITE_ACCOUNTS, in a file: others may see the variables of a process."""
         text = ";".join(f"{name}:{':'.join(account.keys)}" for name, account in accounts.items())
+        key = next((account.signed_with for account in accounts.values() if account.signed_with), "")
+        people = {name: dict(account.people) for name, account in accounts.items()}
+        write(self._folder / "logins", json.dumps({"key": key, "accounts": people}))
         write(self._folder / "accounts", text)
         if self.running and self._process and self._process.stdin:
             self._process.stdin.write(b"\n")

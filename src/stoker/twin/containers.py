@@ -1,10 +1,11 @@
-"""Making a container in the Blob service, as the owner of its account: the one request the twin sends to it."""
+"""Containers of the Blob service, as the owner of their account: the only requests that the twin sends to it."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
+import re
 from email.utils import formatdate
 from http.client import HTTPConnection, HTTPException
 
@@ -12,29 +13,47 @@ from stoker.errors import TwinFailed
 
 _VERSION = "2021-12-02"
 _TIMEOUT_S = 10.0
-_MADE, _THERE = 201, 409
+_MADE, _THERE, _TOLD, _GOING, _GONE = 201, 409, 200, 202, 404
+_NAMES = re.compile(rb"<Container><Name>([^<]+)</Name>")
 
 
 def make(port: int, account: str, key: str, container: str) -> None:
     """One that is there is fine."""
-    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": _VERSION, "Content-Length": "0"}
-    headers["Authorization"] = f"SharedKey {account}:{_signature(account, key, container, headers)}"
-    connection = HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
-    try:
-        connection.request("PUT", f"/{account}/{container}?restype=container", headers=headers)
-        status = connection.getresponse().status
-    except (OSError, HTTPException) as error:
-        raise TwinFailed(f"the Blob service does not answer: {error}") from error
-    finally:
-        connection.close()
+    status, _ = _ask("PUT", port, account, key, f"/{container}", {"restype": "container"})
     if status not in (_MADE, _THERE):
         raise TwinFailed(f"the Blob service does not make the container {container} of {account}: {status}")
 
 
-def _signature(account: str, key: str, container: str, headers: dict[str, str]) -> str:
+def clear(port: int, account: str, key: str) -> None:
+    """Removes all of an account's, as Azure does when the account is deleted."""
+    status, told = _ask("GET", port, account, key, "/", {"comp": "list"})
+    if status != _TOLD:
+        raise TwinFailed(f"the Blob service does not list the containers of {account}: {status}")
+    for name in _NAMES.findall(told):
+        status, _ = _ask("DELETE", port, account, key, f"/{name.decode()}", {"restype": "container"})
+        if status not in (_GOING, _GONE):
+            raise TwinFailed(f"the Blob service does not remove the container {name.decode()} of {account}: {status}")
+
+
+def _ask(method: str, port: int, account: str, key: str, path: str, query: dict[str, str]) -> tuple[int, bytes]:
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": _VERSION, "Content-Length": "0"}
+    headers["Authorization"] = f"SharedKey {account}:{_signature(method, account, key, path, query, headers)}"
+    connection = HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
+    try:
+        words = "&".join(f"{name}={value}" for name, value in query.items())
+        connection.request(method, f"/{account}{path}?{words}", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except (OSError, HTTPException) as error:
+        raise TwinFailed(f"the Blob service does not answer: {error}") from error
+    finally:
+        connection.close()
+
+
+def _signature(method: str, account: str, key: str, path: str, query: dict[str, str], headers: dict[str, str]) -> str:
     """Shared Key: the method, eleven headers that are empty here, those of Azure's own, and what is asked for."""
     own = "".join(f"{name}:{headers[name]}\n" for name in ("x-ms-date", "x-ms-version"))
     # The account stands twice: an emulator has it in the path, too.
-    asked = f"/{account}/{account}/{container}\nrestype:container"
-    text = "PUT\n" + "\n" * 11 + own + asked
+    asked = f"/{account}/{account}{path}" + "".join(f"\n{name}:{query[name]}" for name in sorted(query))
+    text = f"{method}\n" + "\n" * 11 + own + asked
     return base64.b64encode(hmac.digest(base64.b64decode(key), text.encode(), hashlib.sha256)).decode()

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from stoker.twin import rights
 from stoker.twin.arm import generic, groups
 from stoker.twin.arm.ask import Answer, Ask, page, route, shown
 from stoker.twin.blob import Account, Accounts
@@ -22,7 +23,10 @@ _NAME = re.compile(r"[a-z0-9]{3,24}$")
 
 def served(cloud: Cloud) -> Accounts:
     """What the Blob service has to have."""
-    return {one.name: Account(tuple(one.secret["keys"]), _containers(cloud, one)) for one in cloud.all(ACCOUNTS)}
+    return {
+        one.name: Account(tuple(one.secret["keys"]), _containers(cloud, one), rights.readers(cloud, one.id), cloud.key)
+        for one in cloud.all(ACCOUNTS)
+    }
 
 
 def _containers(cloud: Cloud, account: Resource) -> frozenset[str]:
