@@ -73,6 +73,7 @@ class LogShipper(Worker):
         self._logs: dict[int, RankLog] = {}
         self._masking = masking
         self._patience = Patience("logs", trouble)
+        self.hurried = False  # every line counts, whatever a write costs
 
     def add(self, rank: int, log: RankLog) -> None:
         self._logs = {**self._logs, rank: log}  # not in place: the thread may be going through them
@@ -85,7 +86,7 @@ class LogShipper(Worker):
 
     @property
     def _write_every_s(self) -> float:
-        return max((log.write_every_s for log in self._logs.values()), default=0.0)
+        return 0.0 if self.hurried else max((log.write_every_s for log in self._logs.values()), default=0.0)
 
     def work(self) -> None:
         pace = Pace(0.01, 0.1)

@@ -129,6 +129,7 @@ class MetricsShipper(Worker):
         self._patience = Patience("metrics", trouble)
         self._write_every_s = 2 * pacing(store).write_s
         self._write_due = 0.0
+        self.hurried = False  # every point counts, whatever a write costs
         self.summaries = Summaries()
         self.progress: float | None = None  # the last that was reported
         self.sources: list[Source] = []
@@ -185,4 +186,4 @@ class MetricsShipper(Worker):
     def _write_is_due(self) -> bool:
         """Where each write may cost, points wait for others. At the end, and when there are too many, none waits."""
         full = len(self._unwritten) >= UNWRITTEN_BYTES
-        return full or self.ending.is_set() or time.monotonic() >= self._write_due
+        return full or self.hurried or self.ending.is_set() or time.monotonic() >= self._write_due

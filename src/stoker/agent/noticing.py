@@ -41,6 +41,7 @@ class Noticing:
         self._until = 0.0
         self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
         self._withdrawn_at = math.inf
+        self.hasten: Callable[[bool], None] = lambda _: None  # tells others that the end is near, or that it is not
         self.told = False  # some script was asked to end because of a notice, and may be about to
 
     def see(self, notice: Notice | None) -> None:
@@ -111,10 +112,12 @@ class Noticing:
         if "the last commit began" not in self._parts and self._until - time.monotonic() <= self._reserve_s(notice):
             self._note("the last commit began")
             self._keeper.hurry(for_good=True)
+            self.hasten(True)
 
     def _withdrawn(self, ranks: Ranks) -> None:
         self._current, self._withdrawn_at = None, time.monotonic()
         self._keeper.calm()
+        self.hasten(False)
         ranks.forget_who_was_told()
         for file in (self._file, self._saved):
             with suppress(OSError):

@@ -55,6 +55,10 @@ class Shipping:
         for worker in self._workers:
             worker.start()
 
+    def hasten(self, hurried: bool) -> None:
+        """The node is about to go, or stays after all."""
+        self.logs.hurried = self.metrics.hurried = hurried
+
     def end(self) -> None:
         """Nobody prints, reports or writes any more: what is left may be shipped."""
         for worker in self._workers:

@@ -1,0 +1,96 @@
+"""A node that is about to go: what is printed and measured goes to the store at once, whatever a write costs."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.logs import LogShipper, RankLog
+from stoker.agent.masking import Masking
+from stoker.agent.metrics import MetricsShipper, logged_points
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.pace import Trouble
+from stoker.errors import Missing
+from stoker.model import layout
+from stoker.model.job import Job
+from stoker.model.orders import Orders
+from stoker.stores.folder import FolderStore
+
+ORDERS = Orders("r", "ants-1", 1, 0, "key", Job(name="ants", run="true"), "s", "")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> NodeFolder:
+    node = NodeFolder(tmp_path / "node")
+    node.make({})
+    return node
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "store")
+
+
+@pytest.fixture
+def logs(store: FolderStore, folder: NodeFolder) -> Iterator[LogShipper]:
+    """Of a store in which nobody writes twice in an hour."""
+    shipper = LogShipper(Masking([]), Trouble())
+    log = RankLog(store, ORDERS, folder, 0)
+    log.write_every_s = 3600.0
+    shipper.add(0, log)
+    yield shipper
+    shipper.finish()
+
+
+def comes(store: FolderStore, key: str, data: bytes) -> None:
+    until = time.monotonic() + 20
+    while not _has(store, key, data):
+        assert time.monotonic() < until, f"{data!r} did not come"
+        time.sleep(0.01)
+
+
+def _has(store: FolderStore, key: str, data: bytes) -> bool:
+    try:
+        return data in store.get(key)
+    except Missing:
+        return False
+
+
+def write(folder: NodeFolder, text: str) -> None:
+    with folder.log(0).open("a") as log:
+        log.write(text)
+
+
+def test_the_last_lines_before_an_eviction_are_shipped_at_once(
+    store: FolderStore, folder: NodeFolder, logs: LogShipper
+) -> None:
+    logs.hurried = True
+    logs.start()
+    for number in range(3):
+        write(folder, f"line {number}\n")
+        comes(store, layout.log("r", 1, 0), b"line %d\n" % number)
+
+
+def test_without_a_hurry_lines_wait_for_others(store: FolderStore, folder: NodeFolder, logs: LogShipper) -> None:
+    logs.start()
+    write(folder, "line 0\n")
+    comes(store, layout.log("r", 1, 0), b"line 0\n")
+    write(folder, "line 1\n")
+    time.sleep(0.3)
+    assert store.get(layout.log("r", 1, 0)) == b"line 0\n"
+    logs.finish()
+    assert store.get(layout.log("r", 1, 0)) == b"line 0\nline 1\n"
+
+
+def test_the_last_metrics_before_an_eviction_are_shipped_at_once(store: FolderStore, folder: NodeFolder) -> None:
+    metrics = MetricsShipper(store, ORDERS, Masking([]), Trouble())
+    metrics._write_every_s = 3600.0
+    metrics.sources.append(logged_points(folder.metrics))
+    metrics.hurried = True
+    metrics.start()
+    for step in range(3):
+        with folder.metrics.open("a") as points:
+            points.write(f'{{"at": 1.0, "rank": 0, "step": {step}, "values": {{"loss": 0.5}}}}\n')
+        comes(store, layout.metrics("r", 1, 0), b'"step": %d' % step)
+    metrics.finish()
