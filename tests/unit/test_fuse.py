@@ -96,12 +96,12 @@ def test_the_warning_comes_once_for_each_budget(story: Story) -> None:
 
 def test_before_the_budget_is_spent_the_node_has_the_time_to_save_and_to_be_released(story: Story) -> None:
     story.round()
-    story.up(76)
+    story.up(74)
     assert story.run.attempts[0].fused is None
     story.up()
     lit = story.run.attempts[0].fused
-    assert lit and (lit.at, lit.deadline) == (story.now, story.now + timedelta(seconds=3))
-    assert fuse.reserve(story.run) == Decimal("0.23")
+    assert lit and (lit.at, lit.deadline) == (story.now, story.now + timedelta(seconds=5))
+    assert fuse.reserve(story.run) == Decimal("0.25")
 
 
 def test_what_saving_takes_is_measured_and_held_back(story: Story) -> None:
@@ -166,9 +166,9 @@ def test_raising_it_by_too_little_is_refused_with_the_least_that_would_do(story:
     story.up(77)
     story.up(report=story.report(Outcome.BUDGET_REACHED))
     story.round()
-    with pytest.raises(BudgetTooSmall, match=r"\$1\.10 is too little for `ants-1`: it takes at least \$1\.22") as told:
+    with pytest.raises(BudgetTooSmall, match=r"\$1\.10 is too little for `ants-1`: it takes at least \$1\.24") as told:
         fuse.set_budget(story.run, Decimal("1.10"), story.now)
-    assert told.value.hint == "stoker budget ants-1 1.22"
+    assert told.value.hint == "stoker budget ants-1 1.24"
 
 
 def test_raising_it_while_the_node_saves_calls_the_stop_off(story: Story) -> None:
@@ -186,7 +186,8 @@ def test_lowering_it_below_what_is_spent_still_gives_the_time_to_save(story: Sto
     story.run = fuse.set_budget(story.run, Decimal("0.10"), story.now).run
     story.up()
     lit = story.run.attempts[0].fused
-    assert lit and lit.seconds == 3
+    assert lit and lit.seconds == 5
+    assert story.fuses()[0].seconds == 4, "and the node knows it"
     story.up(4)
     assert story.actions == (StopNode("cloud", "000000000001-1"),)
 
@@ -200,7 +201,7 @@ def test_a_budget_below_the_cheapest_start_pauses_at_placing_with_the_minimum(ma
     story = Story(make_run(job={"on": "cloud"}, budget=Decimal("0.40")), now)
     story.round()
     assert story.run.state is RunState.PAUSED
-    assert story.run.reason == "its budget of $0.40 leaves $0.40, and the cheapest start costs $0.43"
+    assert story.run.reason == "its budget of $0.40 leaves $0.40, and the cheapest start costs $0.45"
     assert not story.run.attempts
 
 
@@ -223,7 +224,7 @@ def test_after_an_eviction_with_too_little_left_the_run_is_paused(story: Story) 
     story.up(70)
     story.round(node=NodeSight("000000000001-1", NodeState.GONE, still=True), report=story.report())
     assert story.run.state is RunState.PAUSED
-    assert story.run.reason == "its budget of $1.00 leaves $0.29, and the cheapest start costs $0.43"
+    assert story.run.reason == "its budget of $1.00 leaves $0.29, and the cheapest start costs $0.45"
 
 
 @pytest.mark.parametrize(("worked_s", "asked_ahead"), [(10, True), (60, False)])

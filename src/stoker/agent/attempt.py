@@ -17,6 +17,7 @@ from stoker.agent.carryover import carry_over
 from stoker.agent.door import Door
 from stoker.agent.effort import EffortMeter
 from stoker.agent.endings import FAILURES, Broken, Ending, by_itself, exit_code, spell
+from stoker.agent.fuse import NodeFuse, age_by_date
 from stoker.agent.goal import Goal
 from stoker.agent.interpreter import interpreter
 from stoker.agent.keeper import Keeper
@@ -28,7 +29,8 @@ from stoker.agent.nodefolder import remove_tree
 from stoker.agent.noticeboard import NoticeBoard
 from stoker.agent.noticing import Noticing
 from stoker.agent.pace import Trouble, persist
-from stoker.agent.ranks import Ranks
+from stoker.agent.points import Point
+from stoker.agent.ranks import LAST_GRACE_S, Ranks
 from stoker.agent.reporting import Reporter
 from stoker.agent.restoring import put_back
 from stoker.agent.shipping import Shipping
@@ -93,9 +95,14 @@ class Attempt:
         self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
         self.effort.keeper, self.effort.step = self.keeper, lambda: self.shipping.progress()[0]
         self.noticing = Noticing(self.folder, self.keeper, self.reporter.tell)
+        self.noticing.hasten = self.shipping.hasten
         self.notices = NoticeBoard(self.noticing.see)
         self.door = Door(store, orders, self.folder, self.masking)
-        self.wishes = WishWatch(store, orders, self.stopping, partial(self.notices.post, "server"), self.door.see)
+        self.fuse = NodeFuse(
+            self.folder.fuse, self.keeper, partial(self.notices.post, "fuse"), self._blow, self.reporter.tell
+        )
+        heed = partial(self.notices.post, "server")
+        self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
         self.events = self._listen() if machine.events else None
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
@@ -108,6 +115,8 @@ class Attempt:
         try:
             self.folder.make(errand)
             self.stopping.heed_signals()
+            if self.orders.fuse:
+                self.fuse.hear(self.orders.fuse, age_by_date(self.orders.fuse.as_of, _now()))
             self.wishes.start()
             if self.events:
                 self.events.start()
@@ -189,7 +198,7 @@ class Attempt:
         kills_before = memory.kills()
         self.ranks.start(to_start)
         started = time.monotonic()
-        self.shipping.metrics.seen = self.goal.see
+        self.shipping.metrics.seen = self._saw
         self.shipping.start([command.rank for command in to_start], self.reporter.tell)
         self.keeper.start()
         self.reporter.live = self._figures
@@ -234,6 +243,8 @@ class Attempt:
             code = max(exit_code(end) for end in ends.values())
             if code == 0 and self.noticing.finished:
                 return Ending(Outcome.SUCCEEDED, 0, "the script finished before its node was taken away")
+            if self.fuse.lit_at and not self.notices.posted("machine"):
+                return Ending(Outcome.BUDGET_REACHED, code, f"the script saved and ended: {self.fuse.why}")
             return Ending(Outcome.EVICTED, code, "the script ended because of a notice of eviction")
         if self.stopping.outcome and self.ranks.asked_to_end:
             return Ending(self.stopping.outcome, exit_code(ends[min(ends)]), self.stopping.message)
@@ -250,6 +261,7 @@ class Attempt:
                 step()
             except Exception as error:  # the others are carried out all the same
                 ending = _broken(error)
+        self.fuse.finish(over=ending.outcome is Outcome.BUDGET_REACHED)
         kept_s = self.orders.job.keep_failed if ending.outcome in FAILURES else None
 
         def last_words() -> dict[str, Any]:
@@ -302,7 +314,8 @@ class Attempt:
 
     def _figures(self) -> dict[str, Any]:
         """What a report says of what goes on all the time."""
-        return {**self.shipping.figures(), **({"data": self.data.figures()} if self.data else {})}
+        data = {"data": self.data.figures()} if self.data else {}
+        return {**self.shipping.figures(), **data, "save_s": round(self.fuse.measured_s, 3)}
 
     def _waited_s(self) -> float:
         """For its data, since the script started. Inputs share the moments in which it waited for any of them."""
@@ -324,6 +337,15 @@ class Attempt:
         if notice != self.notices.posted("machine"):
             self.notices.post("machine", notice)
             self.reporter.say(notice=notice)
+
+    def _saw(self, point: Point, source: str) -> None:
+        self.goal.see(point, source)
+        self.fuse.see(point)
+
+    def _blow(self, why: str) -> None:
+        """The script has had its notice: what has not ended by now is killed."""
+        self.ranks.grace_s = LAST_GRACE_S
+        self.stopping.ask(Outcome.BUDGET_REACHED, f"stopped in time: {why}")
 
     def _fenced_off(self) -> None:
         self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may commit nothing more")

@@ -32,6 +32,7 @@ class NodeFolder:
         self.toll = root / "toll"  # STOKER_TOLL: what the files begin with, one for each rank
         self.access = root / "access"  # mode 0600: the newest access to the store, for whoever finds the agent dead
         self.data = root / "data"  # leads to what the node holds of the cache, mounts among it
+        self.fuse = root / "fuse.json"  # when the machine has to be released, for the tenant
         self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
 

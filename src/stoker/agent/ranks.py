@@ -15,7 +15,8 @@ from stoker.agent.spawning import start_with_spooler
 from stoker.agent.stopping import Stopping
 from stoker.model.report import RankEnd
 
-GRACE_S = 10.0  # between being asked to end and being killed
+GRACE_S = 10.0  # usual, between being asked to end and being killed
+LAST_GRACE_S = 0.5  # for those that were told to save and end before
 SPOOLERS_S = 0.02  # how long what was printed last usually takes to get into the log
 STRAY_S = 1.0  # how long what a rank left behind may take to end by itself, and then when asked
 LOOK_EVERY_S = 0.1
@@ -36,6 +37,7 @@ class Ranks:
         self._told: set[int] = set()  # pids of scripts that were sent SIGTERM
         self._some_told = False  # and may end as they like
         self._adopting = False
+        self.grace_s = GRACE_S  # between being asked to end and being killed
         self.ends: dict[int, RankEnd] = {}
         self.helpers: Callable[[], set[int]] = set  # processes of the node that are none of the script's
         self.first_failed: int | None = None  # the rank whose failure ended the others
@@ -93,7 +95,7 @@ class Ranks:
 
         What is left of ranks that were asked to end still has the rest of its grace: a shell ends before its script.
         """
-        grace_s = max(self._asked_at + GRACE_S - time.monotonic(), 0) if self._asked_at else STRAY_S
+        grace_s = max(self._asked_at + self.grace_s - time.monotonic(), 0) if self._asked_at else STRAY_S
         self._wait_for_the_rest(SPOOLERS_S if self._asked_at else STRAY_S)
         count = 0
         if self._left():
@@ -144,7 +146,7 @@ class Ranks:
         if not self._asked_at:
             self._asked_at = now
             self._signal_groups(signal.SIGTERM)
-        elif now - self._asked_at >= GRACE_S:
+        elif now - self._asked_at >= self.grace_s:
             self._signal_groups(signal.SIGKILL)
 
     def _signal_groups(self, number: int) -> None:

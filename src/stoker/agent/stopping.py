@@ -6,12 +6,14 @@ import os
 import select
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from types import FrameType
 
-from stoker.errors import StokerError
+from stoker.errors import Missing, StokerError
 from stoker.model import layout
+from stoker.model.money import Fuse
 from stoker.model.orders import Notice, Orders, Visit, Wish, Wishes
 from stoker.model.report import Outcome
 from stoker.model.wire import load
@@ -93,10 +95,13 @@ class WishWatch:
         stopping: Stopping,
         heed: Callable[[Notice | None], None],
         visits: Callable[[Collection[Visit]], None],
+        spend: Callable[[Fuse | None, float], None] = lambda _fuse, _age_s: None,
     ) -> None:
         self._store = store
         self._heed = heed
         self._visits = visits
+        self._spend = spend
+        self._read_at = time.monotonic()  # when the last look began that got an answer: before that there was nothing
         self._key = layout.wishes(orders.run_id, orders.attempt)
         self._stopping = stopping
         self._done = threading.Event()
@@ -111,12 +116,22 @@ class WishWatch:
     def _run(self) -> None:
         while not self._done.wait(pacing(self._store).wishes_s):
             with suppress(StokerError, ValueError, KeyError, TypeError):  # absent, or out of reach: go on
-                wishes = load(Wishes, self._store.get(self._key))
+                began, before = time.monotonic(), self._read_at
+                wishes = self._read()
+                self._read_at = began
+                # What was not there at the last look is not older than that: no two clocks are compared.
+                self._spend(wishes.fuse, began - before)
                 self._heed(wishes.notice)
                 self._visits(wishes.visits)
                 if wishes.wish is Wish.CANCEL:
                     self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
                     return
+
+    def _read(self) -> Wishes:
+        try:
+            return load(Wishes, self._store.get(self._key))
+        except Missing:
+            return Wishes()
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

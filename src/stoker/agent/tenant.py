@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from stoker.agent.attempt import RESTARTS
+from stoker.agent.fuse import TenantFuse, age_by_date
 from stoker.agent.lease import LeaseWatch
+from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.release import Release
 from stoker.agent.stopping import GOING_DOWN, LEASE_OVER
 from stoker.errors import StokerError
 from stoker.model import layout
+from stoker.model.lease import LAST_WORDS_S
 from stoker.stores import Store
 from stoker.stores.sealed import unseal
 
 LOOK_EVERY_S = 15.0
 LOOKS_PER_LEASE = 8
-LAST_WORDS_S = 120.0  # to save and upload, once the lease is over
-CHILD_EVERY_S = 0.5
+CHILD_EVERY_S = 0.25
 VACANT_EVERY_S = 2.0  # how often a machine without an agent looks for orders
 RESTART_S = 300.0  # for a machine to restart, which may not happen after all
 
@@ -40,12 +46,21 @@ class Tenancy:
     release: Release
     arguments: Mapping[str, str] = field(default_factory=dict)  # for the agent
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    spend: Mapping[str, Any] = field(default_factory=dict)  # `seconds` that it may cost, and `as_of`; empty: no limit
 
     @classmethod
     def read(cls, path: Path) -> Tenancy:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = ("store", "orders", "lease_s", "arguments", "variables")
-        return cls(release=Release(**found["release"]), **{name: found[name] for name in names})
+        given = {name: found[name] for name in names}
+        return cls(release=Release(**found["release"]), **given, spend=found.get("spend") or {})
+
+    @property
+    def spend_s(self) -> float:
+        """How long it may cost, from now on, as far as was known when the machine was asked for."""
+        if not self.spend:
+            return math.inf
+        return float(self.spend["seconds"]) - age_by_date(datetime.fromisoformat(self.spend["as_of"]), _now())
 
     @property
     def options(self) -> dict[str, str]:
@@ -58,7 +73,8 @@ class Tenancy:
         key = layout.again(*layout.node_with(self.orders))
         try:
             found = json.loads(unseal(self.variables["STOKER_SEAL"], store.get(key), key))
-            return replace(self, orders=found["orders"], variables=found["variables"])
+            given = {"orders": found["orders"], "variables": found["variables"], "spend": found.get("spend") or {}}
+            return replace(self, **given)
         except (StokerError, ValueError, KeyError, TypeError):  # nothing, or nothing that can be read now
             return self
 
@@ -76,12 +92,15 @@ class Tenant:
         self._open = open_store
         self._start = start
         self._every_s = min(LOOK_EVERY_S, first.lease_s / LOOKS_PER_LEASE)
+        file = NodeFolder(Path(first.options["--folder"])).fuse
+        self._fuse = TenantFuse(file)
 
     def live(self) -> int:
         """Stays until somebody removes the machine or its lease is over: the server may still want to look at it, or
         go on here. A machine that is shut down is left to whoever does it."""
         signal.signal(signal.SIGTERM, _shut_down)
         self._move_in(self._first.newest(self._open(self._first)))
+        threading.Thread(target=self._guard, name="money", daemon=True).start()
         try:
             while self._lease.look() > 0:
                 self._wait(min(self._every_s, max(self._lease.left_s, 0.0)))
@@ -93,7 +112,18 @@ class Tenant:
         self._first.release.carry_out()
         return 0
 
+    def _guard(self) -> None:
+        """In a thread of its own: no store that does not answer may hold it up. The agent knew of the limit in time, so
+        whatever it still does when the moment has come would cost more than it may."""
+        while self._fuse.look() > 0 and not (self._fuse.over and self._agent.poll() is not None):
+            time.sleep(min(max(self._fuse.look(), 0.0), CHILD_EVERY_S))
+        print("the money of this run is spent: removing the machine", file=sys.stderr, flush=True)  # noqa: T201
+        self._agent.kill()
+        self._first.release.carry_out()
+        os._exit(0)
+
     def _move_in(self, tenancy: Tenancy) -> None:
+        self._fuse.begin(time.monotonic() + tenancy.spend_s)
         self._now = tenancy
         self._store = self._open(tenancy)
         lease_s = tenancy.lease_s
@@ -141,3 +171,7 @@ def end(agent: subprocess.Popen[bytes], why: signal.Signals) -> None:
     except subprocess.TimeoutExpired:
         agent.kill()
         agent.wait()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

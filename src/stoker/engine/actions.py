@@ -21,6 +21,7 @@ class StartSpare:
     """Ask the provider for the node of the attempt behind the newest one. It waits for orders that may never come."""
 
     run: Run
+    fuse: Fuse | None = None  # what it may spend, until orders say otherwise
 
 
 @dataclass(frozen=True, slots=True)

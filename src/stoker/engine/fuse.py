@@ -7,6 +7,7 @@ moment from which a node is expected to do so; its deadline is when it is stoppe
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
@@ -15,14 +16,14 @@ from stoker.engine import meter
 from stoker.engine.actions import StopNode, TellAgent
 from stoker.engine.decision import Decision
 from stoker.errors import BudgetTooSmall, Conflict
-from stoker.model.money import Fuse
+from stoker.model.money import FINISH_S, SAVE_S, Fuse
 from stoker.model.node import Offer
 from stoker.model.orders import Notice
 from stoker.model.report import Outcome, Report
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 WARN_AT = Decimal("0.8")
-LEAST_SAVE_S = 3.0  # for saving and uploading, whatever it has taken so far
+LEAST_SAVE_S = SAVE_S + FINISH_S  # for saving and uploading, whatever it has taken so far
 CAUTION = 1.25  # how much longer than ever before it may take
 WORTH_S = 10.0  # of work, for which it is worth starting a machine
 NEWS_S, NEWS_SHARE = 1.0, 0.01  # a node is told again when the moment to stop has moved by more than both
@@ -72,8 +73,9 @@ def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool
 
 def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
     """Until its nodes have to be released, at what they cost now."""
-    fuse = told(run, allowance, now)
-    return fuse.seconds if fuse else float("inf")
+    rate = meter.rate(run)
+    left = allowance.usd - meter.spent(run, now)
+    return float(left * 3600 / rate) - release_s(run) if rate > 0 else math.inf
 
 
 def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
@@ -81,8 +83,10 @@ def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
     rate = meter.rate(run)
     if allowance is None or rate <= 0:
         return None
-    stop_at = allowance.usd - _cost(rate, release_s(run))
-    return Fuse(stop_at, meter.spent(run, now), rate, now, save_s(run), allowance.whose)
+    spent, stop_at = meter.spent(run, now), allowance.usd - _cost(rate, release_s(run))
+    if run.attempt and run.attempt.fused and not run.attempt.state.over:
+        stop_at = spent + _cost(rate, (run.attempt.fused.deadline - now).total_seconds())
+    return Fuse(stop_at, spent, rate, now, save_s(run), allowance.whose)
 
 
 def is_news(said: Fuse | None, fresh: Fuse | None) -> bool:
@@ -175,7 +179,8 @@ def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datet
 
 def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
     """Somebody sets what the run may cost in all; None: whatever it costs. A paused run goes on if that is enough, one
-    under way is paused if it is less than it has cost. Raises BudgetTooSmall where a paused run could not go on."""
+    under way saves and is paused if that is less than it has cost. Raises BudgetTooSmall where a paused one could not
+    go on."""
     if run.state.ended:
         raise Conflict(f"`{run.name}` has ended: {run.state}", hint=f"see it with `stoker show {run.name}`")
     after = replace(run, budget=usd)
@@ -188,6 +193,8 @@ def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
             raise BudgetTooSmall(f"{message}, with the {dollars(meter.spent(run, now))} it has cost so far", hint=hint)
         after = replace(after, state=RunState.QUEUED, reason="", hint="")
         text += ": it goes on"
+    elif usd is not None and run.costing and meter.spent(run, now) + reserve(run) > usd:
+        after, text = _stopping(after, now), f"{text}: it saves, and is paused"
     return Decision(after).noting(now, "budget", text) if after != run else Decision(run)
 
 
@@ -204,12 +211,20 @@ def stops(run: Run) -> tuple[StopNode, ...]:
 
 
 def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: datetime) -> Decision:
-    """The node does this by itself at about the same moment. Where the allowance has shrunk below what is spent, it is
-    given the time to save all the same: what is lost would have to be paid for again."""
-    deadline = now + timedelta(seconds=max(left, save_s(run)))
-    lit = _with_newest(run, replace(attempt, fused=Notice(now, deadline)))
+    """The node does this by itself at about the same moment. A limit that many share may have shrunk below what is
+    spent: then there is time to save all the same, since what is lost would have to be paid for again."""
+    given_s = save_s(run) if left < 0 and allowance.again else max(left, 0.0)
+    lit = _with_newest(run, replace(attempt, fused=Notice(now, now + timedelta(seconds=given_s))))
     text = f"attempt {attempt.number} has to save and stop: {allowance.whose} is nearly spent"
     return Decision(lit, (TellAgent(lit),)).noting(now, "fuse", text)
+
+
+def _stopping(run: Run, now: datetime) -> Run:
+    """Somebody wants it to stop now: it has the time for its save, and what that costs."""
+    attempt = run.attempt
+    if attempt is None or attempt.state.over:
+        return run
+    return _with_newest(run, replace(attempt, fused=Notice(now, now + timedelta(seconds=save_s(run)))))
 
 
 def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:

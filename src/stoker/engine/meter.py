@@ -117,6 +117,8 @@ def _at_price(spell: Spell, price: Decimal, now: datetime) -> Iterator[Spell]:
 def _believed(sight: NodeSight, spell: Spell) -> Decimal:
     """A price that is missing, or that has all but vanished, is a gap in the list: a machine that runs costs."""
     price = sight.usd_per_hour
+    if sight.state is NodeState.GONE:  # what is left of it may well cost little
+        return price
     return spell.usd_per_hour if price <= 0 or price * LEAP < spell.usd_per_hour else price
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine import fuse, meter
-from stoker.engine.actions import Action, StartNode, TellAgent
+from stoker.engine.actions import Action, StartNode, StartSpare, TellAgent
 from stoker.engine.decision import Decision
 from stoker.engine.fuse import Allowance
 from stoker.engine.lifecycle import advance
@@ -64,7 +64,7 @@ def with_fuse(decision: Decision, seen: Sighting | None, allowance: Allowance | 
 
     def fused(action: Action) -> Action:
         match action:
-            case StartNode():
+            case StartNode() | StartSpare():
                 return replace(action, fuse=told)
             case TellAgent() if heard:
                 return replace(action, fuse=told)

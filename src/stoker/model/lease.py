@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 LAST_WORDS_S = 120.0  # to save and upload, once the lease is over
 
 

@@ -10,7 +10,8 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-
+SAVE_S = 3.0  # the least that a script is given to save, before its run has cost what it may
+FINISH_S = 2.0  # the least that is held back to end it, and to upload what is left
 UNLIMITED = Decimal(10**9)  # more than anybody can set
 
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
+from typing import Any
+
+from stoker.model.money import Fuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,13 @@ class NodeRequest:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     access: str = field(default="", repr=False)  # an `Access` as text; empty: the store is a folder both can reach
     seal: str = field(default="", repr=False)  # opens what the access is renewed with
+    fuse: Fuse | None = None  # how long it may cost, by what is known now; None: nothing limits it
     labels: Mapping[str, str] = field(default_factory=dict)  # what people should find written on it: run, owner
+
+    @property
+    def spend(self) -> dict[str, Any]:
+        """The same for the machine itself, as it is written down at its start; empty: no limit."""
+        return {"seconds": self.fuse.seconds, "as_of": self.fuse.as_of.isoformat()} if self.fuse else {}
 
     @property
     def variables(self) -> dict[str, str]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 
 from stoker.errors import StokerError
 from stoker.model import layout
+from stoker.model.node import NodeRequest
 from stoker.model.run import Attempt, Run
 from stoker.server.clock import Clock
 from stoker.server.keychain import Keychain
@@ -46,11 +46,11 @@ class Accesses:
         self._note(attempt, access)
         return access.to_text(), self._seal(attempt.key)
 
-    def hand_over(self, run: Run, machine: str, orders: str, variables: Mapping[str, str]) -> None:
+    def hand_over(self, run: Run, machine: str, request: NodeRequest) -> None:
         """Tells the machine that was had under this key what it is to do next, and with which access. Only that machine
         can open it: it was given the seal when it was made."""
         key = layout.again(run.id, int(machine.rpartition("-")[2]))
-        words = json.dumps({"orders": orders, "variables": dict(variables)})
+        words = json.dumps({"orders": request.orders, "variables": request.variables, "spend": request.spend})
         self._stores.of(run).put(key, sealed.seal(self._seal(machine), words, key))
 
     def is_due(self, run: Run, attempt: Attempt) -> bool:

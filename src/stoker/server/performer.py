@@ -78,8 +78,8 @@ class Performer:
         match action:
             case StartNode(run, fuse):
                 await self._with_store(run, "start", partial(self._start, fuse))
-            case StartSpare(run):
-                await self._with_store(run, "start spare", self._start_spare)
+            case StartSpare(run, fuse):
+                await self._with_store(run, "start spare", partial(self._start_spare, fuse))
             case TellAgent(run, fuse):
                 self._note_fuse(_attempt(run).key, fuse)
                 if self._has_news(run, _attempt(run)):
@@ -119,15 +119,15 @@ class Performer:
     async def _start(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
         store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
         orders = replace(self._orders(run, attempt), fuse=fuse)
-        await self._ask_for(run, attempt, lambda: store.put(key, wire.dump(orders)))
+        await self._ask_for(run, attempt, fuse, lambda: store.put(key, wire.dump(orders)))
 
-    async def _start_spare(self, run: Run, attempt: Attempt) -> None:
+    async def _start_spare(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
         """The node behind this attempt's: it gets its orders when its time has come."""
         number = attempt.number + 1
         ahead = Attempt(number, node_key(run, number), AttemptState.ASKED, self._clock.now(), offer=attempt.spare)
-        await self._ask_for(run, ahead, lambda: None)
+        await self._ask_for(run, ahead, fuse, lambda: None)
 
-    async def _ask_for(self, run: Run, attempt: Attempt, order: Callable[[], None]) -> None:
+    async def _ask_for(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Callable[[], None]) -> None:
         store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
         try:
             access, seal = await call(self._accesses.first, run, attempt)
@@ -143,10 +143,11 @@ class Performer:
                 secrets=secrets,
                 access=access,
                 seal=seal,
+                fuse=fuse,
                 labels={"run": run.name, "owner": run.person},
             )
             if attempt.offer and attempt.offer.again:
-                await call(self._accesses.hand_over, run, attempt.offer.again, key, request.variables)
+                await call(self._accesses.hand_over, run, attempt.offer.again, request)
             await call(self._providers[run.job.on].start, request)
             self._wishes.setdefault(attempt.key, Wishes())
         except StoreUnavailable:

@@ -13,7 +13,7 @@ from functools import cached_property
 from urllib.parse import quote
 
 from stoker.agent.pack import pack
-from stoker.errors import NoCapacity, NotSetUp, ProviderFailed
+from stoker.errors import Locked, LoginFailed, NameTaken, NoCapacity, NotSetUp, ProviderFailed
 from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
@@ -22,6 +22,7 @@ from stoker.providers.azure.account import Account, read_account
 from stoker.providers.azure.cloud import Cloud, Group, Starting, Vm
 from stoker.providers.azure.cloudinit import Boot, custom_data
 from stoker.providers.azure.prices import PriceList
+from stoker.providers.azure.refusals import TAKEN_HINT
 from stoker.providers.azure.template import COMPUTE, VM, Machine, deployment
 from stoker.stores.access import Access
 from stoker.stores.nodeaccess import open_access
@@ -82,8 +83,11 @@ class AzureProvider:
             return self._start_again(request, request.offer.again)
         account, offer = self._account, request.offer
         group = naming.group_name(account.workspace, request.key)
-        if self._cloud.deployed(group) is not None:
+        made = self._cloud.deployed(group)
+        if made and made.begun:
             return None  # what a machine was told at its start cannot be told again
+        if made and not self._is_ours(group, request.key):
+            raise NameTaken(f"the group {group} is there, and is not Stoker's", hint=TAKEN_HINT)
         group_id = naming.group_id(account.subscription, group)
         tags = naming.tags(account.workspace, self._server, request.key, request.labels)
         gpus = next((one.gpus for one in self._sizes_in(offer.place) if one.name == offer.size), 0)
@@ -94,11 +98,17 @@ class AzureProvider:
         return self._cloud.deploy(group, properties, boot)
 
     def look(self) -> list[NodeSight]:
+        """Without an account there is nothing; with one that cannot log in now, nobody can say what there is."""
         try:
-            vms = {vm.group: vm for vm in self._cloud.vms()}
-            groups = self._cloud.groups()
+            cloud = self._cloud
         except NotSetUp:
             return []
+        try:
+            vms = {vm.group: vm for vm in cloud.vms()}
+            groups = cloud.groups()
+        except LoginFailed:
+            cloud.log_in_again()
+            raise
         names = {group.name for group in groups}
         self._inventory = {name: known for name, known in self._inventory.items() if name in names}
         ours = [(group, marks) for group in groups if (marks := self._marks(group))]
@@ -110,10 +120,24 @@ class AzureProvider:
         groups = self._cloud.groups()
         mine = [group.name for group in groups if (marks := self._marks(group)) and marks.key == key]
         named = naming.group_name(self._account.workspace, key)
-        unlisted = [named] if named not in {group.name for group in groups} else []
-        for name in mine or unlisted:
-            self._cloud.delete_group(name)
+        listed = named in {group.name for group in groups}
+        for name in mine or ([named] if not listed and self._is_ours(named, key) else []):
+            self._delete(name)
         self._starting.pop(key, None)
+
+    def _is_ours(self, group: str, key: str) -> bool:
+        """A list may leave out what is there; a name alone does not make it ours."""
+        found = self._cloud.group(group)
+        marks = self._marks(found) if found else None
+        return marks is not None and marks.key == key
+
+    def _delete(self, group: str) -> None:
+        """What somebody has locked cannot be deleted, but it need not cost what a machine costs."""
+        try:
+            self._cloud.delete_group(group)
+        except Locked:
+            self._cloud.switch_off(group)
+            raise
 
     def price_now(self, offer: Offer) -> Decimal:
         price = self._per_hour(offer.place, offer.size, spot=offer.spot)
@@ -192,6 +216,7 @@ class AzureProvider:
                 release=release,
                 arguments={"--events": EVENTS, "--ready-within": f"{READY_S:g}", **UBUNTU},
                 variables=request.variables,
+                spend=request.spend,
             )
         )
 
@@ -243,9 +268,10 @@ class AzureProvider:
         """A machine that is switched off costs nothing, and its disk goes on."""
         if vm is None or not vm.power:  # none yet, or one that could not be had
             return Decimal(0)
-        off = vm.power in ("deallocated", "deallocating")
-        machine = None if off else self._prices.per_hour(vm.region, vm.size, spot=vm.spot)
-        return (machine or Decimal(0)) + self._beside(vm.region)
+        if vm.power == "deallocated":
+            return self._beside(vm.region)
+        price = self._per_hour(vm.region, vm.size, spot=vm.spot)
+        return Decimal(0) if price is None else price  # not on the list: whoever counts goes by what it was
 
     def _offer(self, region: str, size: str, need: Need) -> Offer | None:
         price = self._per_hour(region, size, spot=need.spot)
@@ -262,6 +288,8 @@ class AzureProvider:
             priced_at=self._prices.as_of(region),
             quoted=self._prices.per_hour(region, size, spot=need.spot, currency=need.currency) if elsewhere else None,
             currency=need.currency,
+            ready_s=self._account.ready_s,
+            release_s=self._account.release_s,
         )
 
     def _per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
@@ -280,7 +308,7 @@ class AzureProvider:
 
     def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
         made = self._cloud.deployed(group.name)
-        if made is None:
+        if made is None or not made.begun:
             return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True, unfinished=True)
         if made.failure:
             return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code, still=True)

@@ -29,6 +29,8 @@ class Account:
     principal: str = ""  # of that identity, which then gets its role with each node; empty: it has a role already
     role: str = CONTRIBUTOR  # of a node's identity, in the group of its node and nowhere else
     lease_s: float = 600.0  # a machine that hears nothing of its server for so long removes itself
+    ready_s: float = 60.0  # from asking for a machine to its agent's first word, as it usually goes
+    release_s: float = 180.0  # from asking for its release until nothing of it costs, at the longest
     subnet: str = ""  # resource id; empty: each node has its own network
     ssh_key: str = ""  # a public key; empty: nobody logs in by ssh
     open_ssh: bool = False  # a public address, and port 22 open on it

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 CONFIG = "/etc/stoker/node.json"  # 0600: it holds the run's secrets and its token for the store
 BOOT = "/usr/local/lib/stoker/boot.py"
@@ -23,6 +24,7 @@ class Boot:
     release: dict[str, str]  # how it then removes itself, see `agent/release.py`
     arguments: dict[str, str]  # more for the agent
     variables: dict[str, str]  # the agent's environment
+    spend: dict[str, Any] = field(default_factory=dict)  # how long it may cost, see `agent/tenant.py`; empty: no limit
 
 
 # Runs on whatever Python 3 the image has. Nothing is left of a download that broke off; each try waits longer.
