@@ -219,6 +219,27 @@ class NotSetUp(ProviderFailed):
     http_status = 409
 
 
+class LoginFailed(ProviderFailed):
+    """Nobody is logged in, or the login has expired or is not accepted. What runs goes on meanwhile."""
+
+    code = "login-failed"
+    http_status = 409
+
+
+class Locked(ProviderFailed):
+    """Somebody has put a lock on what was to be removed. It stays, switched off where that is allowed."""
+
+    code = "locked"
+    http_status = 409
+
+
+class NameTaken(ProviderFailed):
+    """Something that is not Stoker's has the name that a node would get. It is left alone."""
+
+    code = "name-taken"
+    http_status = 409
+
+
 class NoCapacity(ProviderFailed):
     """The provider has none of this size in this place now: another place, size or time may do."""
 

@@ -13,7 +13,7 @@ from stoker.engine import fuse, kept, meter
 from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.deadline import noted
 from stoker.engine.decision import Decision
-from stoker.engine.market import WEATHER
+from stoker.engine.market import HOPELESS, WEATHER
 from stoker.engine.moving import attend
 from stoker.engine.resuming import RESTART_S, may_resume
 from stoker.engine.sighting import Sighting
@@ -78,6 +78,7 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         run = _marked(run, seen.report, now)
         attempt = _newest(run)
     if seen.trouble:
+        run = replace(run, hint=seen.trouble_hint)
         return _lost(run, f"the node could not be started: {seen.trouble}", now, seen.trouble_code)
     if seen.node and seen.node.state is NodeState.GONE:
         if attempt.notice or seen.node.taken:  # a little earlier than was said, or without a word, as happens
@@ -220,6 +221,8 @@ def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
     if _newest(run).fused:
         return fuse.burnt(run, now)
     number = _newest(run).number
+    if _newest(run).trouble in HOPELESS:
+        return _end(run, RunState.FAILED, now, why, 125)
     if _losses(run) >= MOST_LOST:
         return _end(run, RunState.FAILED, now, f"{why}; {MOST_LOST} attempts were lost like this", 125)
     again = Decision(replace(run, state=RunState.QUEUED, reason="waits for a new node"))

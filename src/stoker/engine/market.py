@@ -12,7 +12,8 @@ from stoker.model.node import Need, Offer
 from stoker.model.run import AttemptState, Run
 
 # Troubles that are the weather, as evictions are: waited out, and counted neither as losses nor as failures.
-WEATHER = ("no-capacity", "quota-reached", "throttled")
+WEATHER = ("no-capacity", "quota-reached", "throttled", "login-failed")
+HOPELESS = ("not-allowed", "not-set-up", "name-taken")  # somebody has to do something: trying again changes nothing
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0  # before an offer that had nothing is asked for again
 SHUNNED_S = 600.0  # an offer that was taken away so lately is chosen after the others
 

@@ -23,4 +23,5 @@ class Sighting:
     wished_s: float = 0.0  # since the server first told this attempt's agent to stop, likewise
     outlives_s: float = 0.0  # the longest that a node stays without word from the server; 0: unknown
     trouble: str = ""  # why the provider could not start the node, in words
+    trouble_hint: str = ""  # what to do about it
     trouble_code: str = ""  # of that error, such as `no-capacity`

@@ -27,7 +27,7 @@ class Lookout:
         self._fresh: dict[str, list[NodeSight]] = {}
         self._looked: dict[str, float] = {}  # by provider: when it was last asked
         self._under_way: dict[str, asyncio.Task[None]] = {}
-        self.trouble: dict[str, str] = {}  # by provider: why it could not be asked
+        self.trouble: dict[str, StokerError] = {}  # by provider: why it could not be asked
 
     async def look(self, busy: set[str]) -> Sights:
         """What was seen since the last look. A provider that is not in it was not asked: nothing can be concluded from
@@ -57,6 +57,6 @@ class Lookout:
             self._fresh[name] = await call(provider.look)
             self.trouble.pop(name, None)
         except StokerError as error:
-            if self.trouble.get(name) != error.message:
+            if name not in self.trouble or self.trouble[name].message != error.message:
                 log.warning("looking at %s: %s", name, error.message)
-            self.trouble[name] = error.message
+            self.trouble[name] = error

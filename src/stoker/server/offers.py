@@ -28,7 +28,7 @@ class Offers:
         self._wake = wake
         self._known: dict[Ask, tuple[float, list[Offer]]] = {}
         self._under_way: dict[Ask, asyncio.Task[None]] = {}
-        self.trouble: dict[str, str] = {}  # by provider: why it could not be asked
+        self.trouble: dict[str, StokerError] = {}  # by provider: why it could not be asked
 
     def market(self, runs: Collection[Run]) -> tuple[Market, set[str]]:
         """The offers for those that may need a node, and the ids of runs for which they are not known yet."""
@@ -62,7 +62,7 @@ class Offers:
             self.trouble.pop(name, None)
         except StokerError as error:
             log.warning("the offers of %s: %s", name, error.message)
-            self.trouble[name] = error.message
+            self.trouble[name] = error
             await asyncio.sleep(1.0)  # before it is asked again
         finally:
             self._under_way.pop(ask, None)

@@ -82,16 +82,21 @@ class Performer:
                 await self._with_store(run, "start spare", partial(self._start_spare, fuse))
             case TellAgent(run, fuse):
                 self._note_fuse(_attempt(run).key, fuse)
-                if self._has_news(run, _attempt(run)):
-                    await self._with_store(run, "tell", self._tell)
-                if self._leases.is_due(run, _attempt(run)):
-                    self._background(f"lease {_attempt(run).key}", self._renew_lease(run, _attempt(run)))
-                if self._accesses.is_due(run, _attempt(run)):
-                    self._background(f"renew {_attempt(run).key}", call_far(self._accesses.renew, run, _attempt(run)))
+                await self.speak_to(run)
             case StopNode(provider, key):
                 self._background(f"stop {key}", self._stop(provider, key))
             case Land(run):
                 self._background(f"land {run.id}", self._land(run))
+
+    async def speak_to(self, run: Run) -> None:
+        """What the agent of its node has to hear through the store: wishes, its lease and its access."""
+        attempt = _attempt(run)
+        if self._has_news(run, attempt):
+            await self._with_store(run, "tell", self._tell)
+        if self._leases.is_due(run, attempt):
+            self._background(f"lease {attempt.key}", self._renew_lease(run, attempt))
+        if self._accesses.is_due(run, attempt):
+            self._background(f"renew {attempt.key}", call_far(self._accesses.renew, run, attempt))
 
     async def _with_store(self, run: Run, verb: str, work: StoreWork) -> None:
         """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for

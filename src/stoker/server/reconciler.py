@@ -63,8 +63,8 @@ class Reconciler:
     def live(self, run: Run) -> Run:
         """The run with what is true only now: what its agent last reported, or what it waits for. The database learns
         of metrics when the run has ended."""
-        if run.state is RunState.QUEUED and (trouble := self._offers.trouble.get(run.job.on)):
-            return replace(run, reason=trouble)
+        if run.state is RunState.QUEUED and (asking := self._offers.trouble.get(run.job.on)):
+            return replace(run, reason=asking.message, hint=asking.hint)
         if run.state is RunState.QUEUED and not run.reason:
             slots = {name: _slots(provider) for name, provider in self._providers.items()}
             return replace(run, reason=why_waiting(run, self._ledger.open, slots))
@@ -72,6 +72,8 @@ class Reconciler:
         seen = self._reports.of(key)
         if run.state.ended:
             return run
+        if looking := self._lookout.trouble.get(run.job.on):
+            run = replace(run, reason=f"{looking.message}; until then nobody can see its node", hint=looking.hint)
         if trouble := self._performer.waiting.get(key) or seen.trouble:
             return replace(run, reason=f"its store cannot be used: {trouble}")
         if seen.report is None:
@@ -131,6 +133,8 @@ class Reconciler:
         actions = [action for one in decisions for action in one.actions]
         for action in [*actions, *self._sweep(sights)]:
             await self._performer.perform(action)
+        for run in self._out_of_sight(sights):
+            await self._performer.speak_to(run)
         self._occupied = {name for name in self._occupied if name not in sights} | {
             name for name, some in sights.items() if any(not one.server for one in some)
         }
@@ -139,6 +143,17 @@ class Reconciler:
     def _busy(self) -> set[str]:
         """Providers that have a node, or whose runs are about to have one or just had."""
         return self._occupied | {run.job.on for run in self._ledger.open if not untouched(run)}
+
+    def _out_of_sight(self, sights: Sights) -> list[Run]:
+        """Runs whose provider cannot be asked, as without a login: their nodes hear from us through the store, and go
+        on. One that has said how it ended may go."""
+        blind = self._lookout.trouble.keys() - sights.keys()
+        there = [run for run in self._ledger.open if run.job.on in blind and run.attempt]
+        return [run for run in there if run.state is RunState.RUNNING and not self._has_ended(run)]
+
+    def _has_ended(self, run: Run) -> bool:
+        report = self._reports.of(run.attempt.key if run.attempt else "").report
+        return report is not None and report.outcome is not None
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt
@@ -170,6 +185,7 @@ class Reconciler:
             outlives_s=self._outlives_s(run),
             wished_s=steady - told if told else 0.0,
             trouble=trouble.message if trouble else "",
+            trouble_hint=trouble.hint if trouble else "",
             trouble_code=trouble.code if trouble else "",
         )
 

@@ -44,9 +44,10 @@ class Vm:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """How far the making of a node has come."""
+    """How far the making of a node has come. One that is not `begun` has a group, and nothing in it."""
 
     running: bool
+    begun: bool = True
     failure: ProviderFailed | None = None
 
 
@@ -84,21 +85,32 @@ class Cloud:
         """Those of this workspace."""
         mine = f"tagName eq '{naming.WORKSPACE}' and tagValue eq '{self._account.workspace}'"
         with speaking("looking at Azure"):
-            return [
-                Group(
-                    name=one.name,
-                    region=one.location,
-                    tags=one.tags or {},
-                    deleting=_text(one.properties.provisioning_state).lower() == "deleting",
-                )
-                for one in self._resources.resource_groups.list(filter=mine, raw_response_hook=self._read_clock)
-            ]
+            found = self._resources.resource_groups.list(filter=mine, raw_response_hook=self._read_clock)
+            return [_group(one) for one in found]
 
     def vms(self) -> list[Vm]:
         """Every machine of ours in the subscription, with its power state."""
         with speaking("looking at Azure's machines"):
             found = list(self._compute.virtual_machines.list_all(status_only="false", expand="instanceView"))
         return [_vm(one) for one in found if naming.marks(one.tags, self._account.workspace)]
+
+    def group(self, name: str) -> Group | None:
+        """Whoever's it is."""
+        with speaking(f"looking at the group {name}"):
+            try:
+                return _group(self._resources.resource_groups.get(name))
+            except missing_error():
+                return None
+
+    def switch_off(self, group: str) -> None:
+        """Returns when Azure has taken it on: from then on the machine costs nothing."""
+        with speaking(f"switching off the machine of {group}"), suppress(missing_error()):
+            self._compute.virtual_machines.begin_deallocate(group, VM, polling=False)
+
+    def log_in_again(self) -> None:
+        """The next question is asked with a new login, and with what its file says then."""
+        for name in ("_credential", "_resources", "_deployments", "_compute"):
+            self.__dict__.pop(name, None)
 
     def make_group(self, name: str, region: str, tags: Mapping[str, str]) -> None:
         with speaking(f"making the group {name}"):
@@ -128,8 +140,9 @@ class Cloud:
         with speaking(f"looking at {group}"):
             try:
                 found = self._deployments.deployments.get(group, DEPLOYMENT)
-            except missing_error():
-                return None
+            except missing_error() as error:
+                begun = getattr(getattr(error, "error", None), "code", "") == "DeploymentNotFound"
+                return Deployed(running=False, begun=False) if begun else None
         state = _text(found.properties.provisioning_state)
         if state == "Failed":
             return Deployed(running=False, failure=translated(_Failure(found.properties.error), f"starting {group}"))
@@ -257,6 +270,11 @@ def missing_error() -> type[Exception]:
 def _text(value: Any) -> str:
     """The SDKs give words that they know as members of an enum, and others as they came."""
     return str(getattr(value, "value", value) or "")
+
+
+def _group(found: Any) -> Group:
+    deleting = _text(found.properties.provisioning_state).lower() == "deleting"
+    return Group(name=found.name, region=found.location, tags=found.tags or {}, deleting=deleting)
 
 
 def _vm(found: Any) -> Vm:

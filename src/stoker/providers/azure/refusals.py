@@ -6,17 +6,22 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, QuotaReached
+from stoker.errors import Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, ProviderFailed, QuotaReached
 
 _CAPACITY = {"AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest", "SkuNotAvailable"}
 _CAPACITY |= {"OverconstrainedZonalAllocationRequest", "SpotAllocationFailed", "NotAvailableForSubscription"}
 _QUOTA = {"QuotaExceeded", "OperationNotAllowed"}
-_RIGHTS = {"AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationTokenTenant"}
+_RIGHTS = {"AuthorizationFailed", "LinkedAuthorizationFailed"}
+_TOKEN = {"ExpiredAuthenticationToken", "InvalidAuthenticationToken", "AuthenticationFailed"}
+_PLACE = {"LocationNotAvailableForResourceGroup", "LocationNotAvailableForResourceType", "NoRegisteredProviderFound"}
+_TAKEN = {"InvalidResourceGroupLocation"}
 _LOCKED = {"ScopeLocked"}
 _LIMIT = re.compile(r"Current Limit: (\d+), Current Usage: (\d+), Additional Required: (\d+)", re.IGNORECASE)
 _FAMILY = re.compile(r"(?:approved )?(\w[\w ]*?(?:Family|family|Spot|LowPriority|Regional))\s*(?:vCPUs|Cores)", re.I)
 _ACTION = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
+_DIRECTORY = re.compile(r"AADSTS(\d+)")  # the number of a refused login
+_OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # made for one node, and not there before
 
 
 def translated(error: Exception, doing: str) -> ProviderFailed:
@@ -27,11 +32,56 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
             return speak(f"{doing}: {found}", named[found])
     kind = type(error).__name__
     if kind in ("CredentialUnavailableError", "ClientAuthenticationError"):
-        return NotSetUp(f"{doing}: the login to Azure does not work: {_first_line(error)}", hint="az login")
+        return _login(doing, error)
     if kind in ("ServiceRequestError", "ServiceResponseError", "ConnectTimeout"):
         return ProviderFailed(f"{doing}: Azure cannot be reached: {_first_line(error)}", hint="look at the network")
     code, message = next(iter(named.items()), (kind, _first_line(error)))
     return ProviderFailed(f"{doing}: {code}: {message}")
+
+
+# What the directory says of a login, by its number: in words, and what to do.
+_LOGINS = {
+    "7000215": ("the secret of the login is wrong", "put the right one into the `secret_file` of azure.json"),
+    "7000222": (
+        "the secret of the login has expired",
+        "an administrator runs: az ad app credential reset --id CLIENT; put the new one into the `secret_file`",
+    ),
+    "700016": ("the directory does not know this login", "name the right `client` and `tenant` in azure.json"),
+    "90002": ("there is no such directory", "name the right `tenant` in azure.json"),
+    **dict.fromkeys(("700082", "70043", "70008", "50173", "50132"), ("your login to Azure has expired", "az login")),
+    **dict.fromkeys(("50076", "50079"), ("Azure wants to know by a second sign that it is you", "az login")),
+}
+
+
+def _login(doing: str, error: Exception) -> ProviderFailed:
+    found = _DIRECTORY.search(str(error))
+    if found and found[1] in _LOGINS:
+        words, hint = _LOGINS[found[1]]
+        return LoginFailed(f"{doing}: {words} (AADSTS{found[1]})", hint=hint)
+    if found or "failed to retrieve a token" not in str(error):
+        return LoginFailed(f"{doing}: the login to Azure does not work: {_first_line(error)}", hint="az login")
+    return LoginFailed(f"{doing}: nobody is logged in to Azure on this computer", hint="az login")
+
+
+def _expired(doing: str, message: str) -> ProviderFailed:
+    return LoginFailed(f"{doing}: your login to Azure has expired, or is not accepted: {message}", hint="az login")
+
+
+def _tenant(doing: str, message: str) -> ProviderFailed:
+    hint = "log in to the directory that it belongs to: az login --tenant TENANT"
+    return LoginFailed(f"{doing}: the subscription belongs to another directory: {message}", hint=hint)
+
+
+def _no_place(doing: str, message: str) -> ProviderFailed:
+    hint = "az account list-locations --output table shows those that there are"
+    return NotSetUp(f"{doing}: Azure has no such region for this: {message}", hint=hint)
+
+
+def _taken(doing: str, message: str) -> ProviderFailed:
+    return NameTaken(f"{doing}: the name is taken: {message}", hint=TAKEN_HINT)
+
+
+TAKEN_HINT = "look whose it is: az group show --name NAME; another workspace name in azure.json gives other names"
 
 
 def _capacity(doing: str, message: str) -> ProviderFailed:
@@ -59,15 +109,17 @@ def _rights(doing: str, message: str) -> ProviderFailed:
     action, scope = found.groups()
     named = _WHO.search(message)
     who = named[1] if named else "YOU"
+    scope = _OWN_GROUP.sub("", scope)
     role = "'User Access Administrator'" if action.startswith("Microsoft.Authorization/") else "Contributor"
     return NotAllowed(
-        f"{doing}: this login may not do {action}",
+        f"{doing}: this login may not do {action}: it lacks the role {role}",
         hint=f"an administrator runs: az role assignment create --role {role} --assignee {who} --scope {scope}",
     )
 
 
 def _locked(doing: str, message: str) -> ProviderFailed:
-    return ProviderFailed(f"{doing}: it is locked: {message}", hint="remove the lock: az lock list; az lock delete")
+    hint = "whoever put it there removes it: az lock list, then az lock delete; then: stoker sweep"
+    return Locked(f"{doing}: somebody has locked it: {message}", hint=hint)
 
 
 def _no_subscription(doing: str, message: str) -> ProviderFailed:
@@ -79,6 +131,10 @@ _SPEAK = (
     (_QUOTA, _quota),
     (_RIGHTS, _rights),
     (_LOCKED, _locked),
+    (_TOKEN, _expired),
+    ({"InvalidAuthenticationTokenTenant"}, _tenant),
+    (_PLACE, _no_place),
+    (_TAKEN, _taken),
     ({"SubscriptionNotFound", "InvalidSubscriptionId"}, _no_subscription),
 )
 
