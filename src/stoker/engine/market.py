@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import islice
 
 from stoker.engine.deadline import Urgency, outlook, words
 from stoker.model.job import Fallback, Job
 from stoker.model.node import Need, Offer
-from stoker.model.run import AttemptState, Run
+from stoker.model.run import Attempt, AttemptState, Run
 
 # Troubles that are the weather, as evictions are: waited out, and counted neither as losses nor as failures.
 WEATHER = ("no-capacity", "quota-reached", "throttled", "login-failed")
 HOPELESS = ("not-allowed", "not-set-up", "name-taken")  # somebody has to do something: trying again changes nothing
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0  # before an offer that had nothing is asked for again
+MOST_DOUBLINGS = 8  # of the pause: by then it is the longest
 SHUNNED_S = 600.0  # an offer that was taken away so lately is chosen after the others
 
 Market = Mapping[tuple[str, Need], Sequence[Offer]]  # what each provider has for each need
@@ -103,7 +105,7 @@ def _affordable(job: Job, offer: Offer) -> bool:
 
 def _closed_until(run: Run, offer: Offer, now: datetime) -> datetime:
     """Each failure in a row doubles the pause. A time in the future means that the clock was set back: it is over."""
-    failures = list(_failures(run, offer))
+    failures = list(islice(_failures(run, offer), MOST_DOUBLINGS))
     if not failures:
         return now
     newest = failures[0] or now
@@ -122,14 +124,14 @@ def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
 
 
 def _shunned(run: Run, offer: Offer, now: datetime) -> bool:
-    return any(
-        attempt.state is AttemptState.EVICTED
-        and attempt.offer is not None
-        and same(attempt.offer, offer)
-        and attempt.ended_at is not None
-        and (now - attempt.ended_at).total_seconds() < SHUNNED_S
-        for attempt in run.attempts
-    )
+    return any(attempt.offer and same(attempt.offer, offer) and _was_taken(attempt, now) for attempt in run.attempts)
+
+
+def _was_taken(attempt: Attempt, now: datetime) -> bool:
+    """Lately, or it is about to be."""
+    if attempt.state is AttemptState.EVICTED and attempt.ended_at:
+        return (now - attempt.ended_at).total_seconds() < SHUNNED_S
+    return not attempt.state.over and attempt.notice is not None and not attempt.notice.drill
 
 
 def same(one: Offer, other: Offer) -> bool:

@@ -81,9 +81,10 @@ class Cloud:
             self._timeline.after(0.0 if machine.off else self._scenario.release_s, lambda: self._remove(machine))
             self._changed()
 
-    def take_away(self, machine: Machine, reason: str) -> None:
+    def take_away(self, machine: Machine, reason: str, *, taken: bool = True) -> None:
         """What is left of it is seen, and costs nothing, until it is released."""
         if not machine.off:
+            machine.taken = taken
             machine.switch_off(self._timeline.now, reason)
             self.died(machine)
             self._changed()

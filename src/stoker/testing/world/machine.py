@@ -22,6 +22,7 @@ class Machine:
         self.releasing = False
         self.trouble = ""  # why it could not be had
         self.reason = ""
+        self.taken = False  # by the provider, as it does with spot machines
         self.unseen = 0  # how many troubles hide it from the provider's list
         self.lease_until = math.inf  # while the server renews it
         self.renewed = False
@@ -43,7 +44,7 @@ class Machine:
 
     def sight(self) -> NodeSight:
         if self.off:
-            return NodeSight(self.key, NodeState.GONE, self.reason, self.trouble, still=True)
+            return NodeSight(self.key, NodeState.GONE, self.reason, self.trouble, still=True, taken=self.taken)
         if self.releasing:
             return NodeSight(self.key, NodeState.GONE, "it is being released", usd_per_hour=self.price)
         return NodeSight(self.key, NodeState.UP if self.up else NodeState.STARTING, usd_per_hour=self.price)

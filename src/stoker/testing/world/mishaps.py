@@ -71,7 +71,7 @@ def _unseen(world: World, agent: Agent, seconds: float) -> None:
 ON_A_NODE: dict[Fault, Callable[[World, Agent, float], None]] = {
     Fault.EVICTION: _eviction,
     Fault.FALSE_ALARM: _false_alarm,
-    Fault.DEATH: lambda world, agent, _: world.cloud.take_away(agent.machine, "it died"),
+    Fault.DEATH: lambda world, agent, _: world.cloud.take_away(agent.machine, "it died", taken=False),
     Fault.HANG: lambda _, agent, seconds: agent.hang(seconds),
     Fault.CUT_OFF: lambda _, agent, seconds: agent.cut_off(seconds),
     Fault.SLOWNESS: lambda _, agent, __: agent.slow_down(),

@@ -82,6 +82,7 @@ class Scenario:
     boot_s: tuple[float, ...] = (20.0,)  # in turn
     release_s: float = 5.0  # until a machine that is given back costs no more
     lease_s: float = 600.0
+    notice_s: float = 0.0  # before a place closes, for the machines there
     notes: str = field(default="", compare=False)
 
     @property

@@ -105,7 +105,15 @@ class World:
         for begin, end in spans:
             if begin > 0:
                 self.timeline.at(begin, partial(self.cloud.open, place))
+            if self.scenario.notice_s:
+                self.timeline.at(end - self.scenario.notice_s, partial(self._warn, place))
             self.timeline.at(end, partial(self.cloud.close, place))
+
+    def _warn(self, place: str) -> None:
+        for agent in list(self.agents.values()):
+            offer = agent.machine.offer
+            if agent.alive and not agent.machine.off and offer and offer.place == place:
+                agent.warn(self.scenario.notice_s)
 
     def _submit(self, number: int, plan: Plan) -> None:
         run = Run(
