@@ -108,7 +108,7 @@ def test_a_notice_of_the_machines_owner_asks_for_the_next_node_at_once(run: Run,
     warned = Sighting(node=node, report=report(now, Notice(now, now + timedelta(seconds=30), drill=False)))
     (decision,) = decide([begun], {run.id: warned}, {"cloud": None}, now, market)
     assert any(isinstance(action, StartSpare) for action in decision.actions)
-    assert decision.run.attempts[-1].spare == CHEAP
+    assert decision.run.attempts[-1].spare == OTHER  # where this one is being taken, the next one would be too
     assert claimed([decision.run]) == {f"{run.id}-1", f"{run.id}-2"}
     again = decide([decision.run], {run.id: warned}, {"cloud": None}, now, market)
     assert not any(isinstance(action, StartSpare) for one in again for action in one.actions)
