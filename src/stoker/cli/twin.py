@@ -9,7 +9,7 @@ import click
 from stoker.cli.command import Group, json_option, run_argument
 from stoker.cli.evict import seconds
 from stoker.cli.terminal import say, show, show_json
-from stoker.client import rehearsal, twin
+from stoker.client import rehearsal, twin, twinorders
 from stoker.client.client import Client
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import StokerError
@@ -97,6 +97,25 @@ def evict(name: str, notice: str, withdrawn: bool, as_json: bool) -> None:
         show_json({"run": run.name, "notice_s": notice_s, "withdrawn": withdrawn})
     else:
         say(f"the twin takes the machine of {run.name} in {notice_s:g} s; watch it with: stoker logs -f {run.name}")
+
+
+@command.command()
+@click.argument("name")
+@json_option()
+def person(name: str, as_json: bool) -> None:
+    """Make somebody who can log in to the twin, with no rights yet.
+
+    Prints what they log in with, for a shell: `eval "$(stoker twin person anna)"`. Their object id is what an
+    administrator gives rights to.
+    """
+    told, _ = twin.up(from_environment(), twin.Wanted())
+    made = twinorders.person(told, name)
+    if as_json:
+        show_json(made)
+        return
+    login = " ".join(f"{word}={value}" for word, value in made.items() if word.startswith("AZURE_"))
+    show(f"export {login}")
+    say(f"the object id of {name} is {made['object_id']}")
 
 
 @command.command()

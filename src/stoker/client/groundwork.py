@@ -29,15 +29,10 @@ def find(name: str) -> Groundwork:
 
 def rehearse(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     """The twin's address and login: it is up, and so is its Blob service."""
-    from stoker.client import azurite, twin, twinorders  # who works in the cloud has no use for them
-    from stoker.errors import AzuriteMissing
+    from stoker.client import rehearsal, twin  # who works in the cloud has no use for them
 
     told, _ = twin.up(settings, twin.Wanted(blob=True))
-    try:
-        twinorders.blob(told)
-    except AzuriteMissing:
-        azurite.install(settings.home, say)
-        twinorders.blob(told)
+    rehearsal.blob(told, settings, say)
     return told
 
 

@@ -44,14 +44,15 @@ def stage(on: str, settings: Settings, connection: Connection, say: Say) -> str:
 
 def store(told: Told, settings: Settings, connection: Connection, say: Say) -> str:
     """The name of the store that the twin's Blob service is, which is installed, started and made known if need be."""
-    place = _blob(told, settings, say)
+    place = blob(told, settings, say)
     stores = Stores(connection)
     if not any(one.name == STORE and one.url == place["url"] for one in stores.all()):
         stores.add(STORE, place["url"], "account-key", {"key": place["key"]}, check=False)
     return STORE
 
 
-def _blob(told: Told, settings: Settings, say: Say) -> dict[str, str]:
+def blob(told: Told, settings: Settings, say: Say) -> dict[str, str]:
+    """Where the twin's Blob service is. It is installed and started if need be."""
     if place := told.get("blob"):
         return dict(place)
     try:

@@ -25,6 +25,21 @@ def evict(told: Told, node: str, notice_s: float, *, withdrawn: bool = False) ->
     ask(told, "evict", {"vm": machines[0], "notice_s": notice_s, "withdrawn": withdrawn})
 
 
+def person(told: Told, name: str) -> dict[str, str]:
+    """Somebody who can log in: their object id, which roles are given to, and what they log in with. Again: the same
+    person, with another secret."""
+    import secrets  # as below
+
+    secret = secrets.token_urlsafe(24)
+    made = ask(told, "principal", {"name": name, "secret": secret})
+    login = {
+        "AZURE_TENANT_ID": str(told["tenant"]),
+        "AZURE_CLIENT_ID": str(made["client_id"]),
+        "AZURE_CLIENT_SECRET": secret,
+    }
+    return {"object_id": str(made["object_id"]), **login}
+
+
 def ask(told: Told, word: str, order: dict[str, Any] | None = None, *, timeout_s: float = 10.0) -> dict[str, Any]:
     """A question to the twin's own API, or an order."""
     import ssl  # 20 ms, for a command that few use
