@@ -122,7 +122,7 @@ def test_the_node_asked_for_ahead_is_the_one_that_goes_on(run: Run, market: dict
     gone = Sighting(node=NodeSight(node.key, NodeState.GONE, "taken", still=True))
     (after,) = decide([ahead.run], {run.id: gone}, {"cloud": None}, now, market)
     assert [one.state for one in after.run.attempts] == [AttemptState.EVICTED, AttemptState.ASKED]
-    assert after.run.attempts[-1].offer == CHEAP
+    assert after.run.attempts[-1].offer == OTHER
     assert any(isinstance(action, StartNode) for action in after.actions)
 
 
