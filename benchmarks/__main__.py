@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import checkpoint, data, eviction, logs, mount, ncf, queue, snapshot, startup, submit
+from benchmarks import azure, checkpoint, data, eviction, horses, logs, mount, ncf, queue, snapshot, startup, submit
 from benchmarks.commands import CommandFailed, alone
 from benchmarks.measure import Plan, Result
 from benchmarks.peers import PEERS
@@ -25,6 +25,8 @@ BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "data": data.run,
     "mount": mount.run,
     "ncf": ncf.run,
+    "horses": horses.run,
+    "azure": azure.run,
 }
 
 

@@ -1,0 +1,120 @@
+"""On the twin, at the speed of real time: how soon a machine works, and how soon the next one is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from benchmarks.commands import CommandFailed, clean_environment, workplace
+from benchmarks.measure import Goal, Plan, Result
+from stoker.client import launch, twin
+from stoker.client.client import Client
+from stoker.client.handle import Run
+from stoker.client.settings import Settings, from_environment
+from stoker.model.job import Job, Spot
+
+Found = TypeVar("Found")
+
+VMS = "/providers/microsoft.compute/virtualmachines/"
+LIMIT_S = 120.0
+_BETWEEN_S = 0.02
+
+
+def run(plan: Plan) -> Result:
+    """Not from an installation of its own: the Azure SDKs would be installed for this alone."""
+    result = Result("azure", versions={"stoker": _commit()})
+    with workplace() as place, _cloud(place) as cloud:
+        samples = plan.interleave(
+            {
+                "create": cloud.create_to_script,
+                "notice": lambda: cloud.evicted(30.0),
+                "none": lambda: cloud.evicted(0.0),
+            }
+        )
+    result.add("VM created to its agent at work, the script's start included", "s", samples["create"], Goal(at_most=3))
+    result.add("notice to the next machine asked for", "s", samples["notice"], Goal(at_most=2))
+    result.add("lost without notice to the next machine asked for", "s", samples["none"], Goal(at_most=15))
+    return result
+
+
+class Cloud:
+    def __init__(self, client: Client, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+        (folder / "train.py").write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+
+    def create_to_script(self) -> float:
+        with self._running() as run:
+            return (_started(run) - self._made(run)[0]).total_seconds()
+
+    def evicted(self, notice_s: float) -> float:
+        with self._running() as run:
+            _started(run)
+            begun = time.time()
+            twin.evict(self._client.settings, run.facts, notice_s)
+            made = _until(lambda: self._made(run)[1:])
+            return made[0].timestamp() - begun
+
+    @contextmanager
+    def _running(self) -> Iterator[Run]:
+        job = Job(name="bench", run="python3 train.py", on="azure", spot=Spot())
+        run = self._client.submit(job, self._folder, twin=True)
+        try:
+            yield run
+        finally:
+            run.cancel()
+            run.wait(LIMIT_S)
+            _until(lambda: not self._made(run))
+
+    def _made(self, run: Run) -> list[datetime]:
+        """When each machine of the run that is there was made, the first first."""
+        cloud = json.loads((self._client.settings.home.twin / "cloud.json").read_bytes())
+        vms = [one for id, one in cloud["resources"].items() if VMS in id and f"-{run.facts.id}-" in id]
+        return sorted(datetime.fromisoformat(one["body"]["properties"]["timeCreated"]) for one in vms)
+
+
+@contextmanager
+def _cloud(place: Path) -> Iterator[Cloud]:
+    settings = _settings(place)
+    folder = place / "project"
+    folder.mkdir()
+    try:
+        yield Cloud(Client.connect(settings), folder)
+    finally:
+        launch.stop(settings)
+        twin.down(settings)
+
+
+def _settings(place: Path) -> Settings:
+    home = place / "stoker"
+    home.mkdir()
+    mine = {"HOME": str(place), "STOKER_HOME": str(home), "PATH": os.environ["PATH"]}
+    return from_environment({**clean_environment(mine), "VIRTUAL_ENV": str(Path(sys.executable).parents[1])})
+
+
+def _commit() -> str:
+    said = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=False)
+    return f"this work tree at {said.stdout.strip() or 'no commit'}"
+
+
+def _started(run: Run) -> datetime:
+    started = _until(lambda: run.refresh().facts.started_at)
+    assert started  # what was waited for
+    return started
+
+
+def _until(done: Callable[[], Found]) -> Found:
+    deadline = time.monotonic() + LIMIT_S
+    while not (found := done()):
+        if time.monotonic() > deadline:
+            raise CommandFailed(f"the run did not get there within {LIMIT_S:.0f} s")
+        time.sleep(_BETWEEN_S)
+    return found
