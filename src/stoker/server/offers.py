@@ -61,7 +61,8 @@ class Offers:
             self._known[ask] = (self._clock.steady(), offers)
             self.trouble.pop(name, None)
         except StokerError as error:
-            log.warning("the offers of %s: %s", name, error.message)
+            if str(self.trouble.get(name)) != str(error):
+                log.warning("the offers of %s: %s", name, error.message)
             self.trouble[name] = error
             await asyncio.sleep(1.0)  # before it is asked again
         finally:

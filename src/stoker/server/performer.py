@@ -119,6 +119,8 @@ class Performer:
         except StokerError as error:
             log.warning("%s waits for its store: %s", attempt.key, error.message)
             self._store_trouble[attempt.key] = error.message
+            if run.wish is Wish.CANCEL:  # patience with it begins now, although it cannot be told
+                self.told.setdefault(attempt.key, self._clock.steady())
             await asyncio.sleep(_PAUSE_S)
 
     async def _start(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:

@@ -19,6 +19,7 @@ from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
 from stoker.errors import StokerError, StoreFailed
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, NodeSight, NodeState
+from stoker.model.orders import Wish
 from stoker.model.report import Phase, Report
 from stoker.model.run import Run, RunState
 from stoker.providers import Provider
@@ -75,6 +76,8 @@ class Reconciler:
         if looking := self._lookout.trouble.get(run.job.on):
             run = replace(run, reason=f"{looking.message}; until then nobody can see its node", hint=looking.hint)
         if trouble := self._performer.waiting.get(key) or seen.trouble:
+            if away := self._offers.trouble.get(run.job.on):  # a cloud that is away says more than its store
+                return replace(run, reason=away.message, hint=away.hint)
             return replace(run, reason=f"its store cannot be used: {trouble}")
         if seen.report is None:
             return run
@@ -165,7 +168,7 @@ class Reconciler:
         current = None if waiting else mine.pop(attempt.key, None)
         if attempt.key in self._gone[run.job.on] and current is None and not waiting:
             current = NodeSight(attempt.key, NodeState.GONE, "its node is no longer there", still=True)
-        if current and current.state is NodeState.GONE and not self._reports.heard_last(attempt.key):
+        if current and current.state is NodeState.GONE and not self._heard_out(run, attempt.key):
             current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
         nodes = [sight for sight in sights if sight.key.startswith(f"{run.id}-")]
         if current and current.state is not NodeState.GONE and current.key not in {one.key for one in nodes}:
@@ -188,6 +191,11 @@ class Reconciler:
             trouble_hint=trouble.hint if trouble else "",
             trouble_code=trouble.code if trouble else "",
         )
+
+    def _heard_out(self, run: Run, key: str) -> bool:
+        """Nothing more is to be heard of a node that is gone. Nobody waits for a store that is away to end a run."""
+        ending = run.wish is Wish.CANCEL and bool(self._reports.of(key).trouble)
+        return ending or self._reports.heard_last(key)
 
     def _vanished(self, provider: str, sights: list[NodeSight]) -> set[str]:
         """Keys of nodes that were there, and of which there is no trace."""
