@@ -107,7 +107,8 @@ class Attempt:
         self.ranks = Ranks(self.folder, orders.key)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.out_of_memory = False
-        self.restarts = False  # the machine, as soon as everything is safe
+        self.needs_restart = False  # the machine, before it can be used
+        self.restarts = False  # it does, as soon as everything is safe
         self.data: Staging | None = None
 
     def ending(self, errand: dict[str, Any]) -> Ending:
@@ -174,9 +175,13 @@ class Attempt:
     def await_ready(self) -> None:
         """A machine of a cloud may still be busy with itself when its agent has long begun."""
         if self.machine.ready_s:
-            from stoker.agent.readiness import await_ready  # here, because nodes nearby are always ready
+            from stoker.agent import readiness  # here, because nodes nearby are always ready
 
-            await_ready(self.orders.job, self.machine, self.stopping, self.reporter.tell)
+            try:
+                readiness.await_ready(self.orders.job, self.machine, self.stopping, self.reporter.tell)
+            except readiness.NeedsRestart:
+                self.needs_restart = True
+                raise
 
     def prepare(self) -> Place:
         """Finds or builds the environment, and counts the ranks."""
@@ -302,7 +307,7 @@ class Attempt:
         self.restarts = True
         if told and told.returns:
             self.events.approve()
-        elif self.machine.reboot_mark and Path(self.machine.reboot_mark).exists():
+        elif self.needs_restart:
             from stoker.agent.readiness import restart  # here, because most machines need none
 
             restart(self.machine)

@@ -15,13 +15,17 @@ from stoker.agent import gpus
 from stoker.agent.endings import spell
 from stoker.agent.interpreter import which
 from stoker.agent.machine import Machine
-from stoker.agent.stopping import Stopping
+from stoker.agent.stopping import Stopped, Stopping
 from stoker.model.job import Job
 from stoker.model.report import Outcome
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 ASK_S = 20.0  # for a driver or a runtime to answer
 REBOOT_MARK = "it has to be restarted"
+
+
+class NeedsRestart(Stopped):
+    """Nothing else is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,8 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
         if [why for _, why in not_yet] == [REBOOT_MARK]:
             stopping.stays = True
             stopping.ask(Outcome.EVICTED, "its machine had to be restarted before the script could start")
-        elif time.monotonic() - started >= machine.ready_s:
+            raise NeedsRestart
+        if time.monotonic() - started >= machine.ready_s:
             limit = spell(machine.ready_s)
             stopping.ask(Outcome.CANCELLED, f"its machine was not ready after {limit}: {reason}")
         elif reason != told:
