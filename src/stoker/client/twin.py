@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,18 +108,24 @@ def down(settings: Settings, *, forget: bool = False) -> bool:
     it knew is removed. False: none was running."""
     told = find(settings) or _left_behind(settings)
     if told:
-        os.kill(int(told["pid"]), signal.SIGTERM)
-        give_up = time.monotonic() + _STOP_S
-        while lock.is_held(settings.home.twin / "twin.alive"):
-            if time.monotonic() > give_up:
-                raise TwinFailed(
-                    f"the twin (pid {told['pid']}) does not end", hint=f"end it with `kill -9 {told['pid']}`"
-                )
-            time.sleep(_PAUSE_S)
+        with _turn(settings):
+            _end(int(told["pid"]), settings.home.twin / "twin.alive")
+    else:
+        (settings.home.twin / "twin.json").unlink(missing_ok=True)  # of one that was killed: it is not wanted back
     _children[:] = [child for child in _children if child.poll() is None]
     if forget:
         _forget(settings.home.twin)
     return told is not None
+
+
+def _end(pid: int, alive: Path) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    give_up = time.monotonic() + _STOP_S
+    while lock.is_held(alive):
+        if time.monotonic() > give_up:
+            raise TwinFailed(f"the twin (pid {pid}) does not end", hint=f"end it with `kill -9 {pid}`")
+        time.sleep(_PAUSE_S)
 
 
 def _forget(folder: Path) -> None:

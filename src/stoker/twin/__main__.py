@@ -29,7 +29,7 @@ from stoker.twin.world import World
 
 log = logging.getLogger("stoker.twin")
 
-_LOCK_S = 0.5
+_LOCK_S = 15.0
 
 
 def main() -> int:
@@ -60,11 +60,13 @@ def serve(settings: Settings) -> None:
         log.info("listening on %s", twin.address.url)
         blob.attend(_accounts(twin.world), partial(_with_blob, address, twin, blob))
         over.wait()
+        blob.attend(dict, lambda: None)
+        address.unlink(missing_ok=True)  # one that is left says that the twin was killed, and is wanted back
         twin.power_down()
         twin.close()
     finally:
+        address.unlink(missing_ok=True)
         blob.close()
-        address.unlink(missing_ok=True)  # last: one that is left says that the twin was killed
         os.close(alive)
 
 
@@ -136,7 +138,7 @@ def _weather(settings: Settings) -> Weather | None:
 
 
 def _take_lock(folder: Path) -> int:
-    """Whoever looks whether there is a twin takes the lock for a moment, too."""
+    """Waits for one that is ending. Whoever looks whether there is a twin takes the lock for a moment, too."""
     handle = os.open(folder / "twin.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + _LOCK_S
     while True:
