@@ -205,11 +205,25 @@ class Corrupt(StoreFailed):
     code = "store-corrupt"
 
 
+class Unanswered(StokerError):
+    """Something outside has not answered in time. What was asked of it may have been done all the same."""
+
+    code = "unanswered"
+    http_status = 504
+
+
 class ProviderFailed(StokerError):
     """A provider could not give, see or release nodes."""
 
     code = "provider-failed"
     http_status = 502
+
+
+class ProviderUnavailable(ProviderFailed):
+    """The provider cannot be reached, or asks to be left alone for a while. The same may work later."""
+
+    code = "provider-unavailable"
+    http_status = 503
 
 
 class NotSetUp(ProviderFailed):
@@ -275,3 +289,11 @@ class RunFailed(StokerError):
     """Raised by `Run.wait(check=True)` when the run did not succeed."""
 
     code = "run-failed"
+
+
+class BudgetReached(StokerError):
+    """The run is paused: its budget is spent, and everything of it is safe. It goes on when the budget is raised."""
+
+    code = "budget-reached"
+    exit_code = 75  # as mail programs say: try again when something has changed
+    http_status = 409

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, QuotaReached
+from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
 from stoker.model.node import Need
 from stoker.providers.azure import naming, signed_url
 from stoker.providers.azure.account import Account, read_account
@@ -177,6 +177,13 @@ def test_no_capacity_is_told_from_other_failures() -> None:
     assert isinstance(translated(refused("SkuNotAvailable", "not there"), "starting x"), NoCapacity)
     other = translated(refused("OperationNotAllowed", "the VM is being deleted"), "starting x")
     assert type(other) is ProviderFailed
+
+
+@pytest.mark.parametrize(("status", "later"), [(429, True), (503, True), (500, True), (409, False), (400, False)])
+def test_an_azure_that_is_busy_is_asked_again_and_costs_no_attempt(status: int, later: bool) -> None:
+    error = refused("TooManyRequests", "slow down")
+    error.status_code = status  # type: ignore[attr-defined]
+    assert isinstance(translated(error, "starting x"), ProviderUnavailable) is later
 
 
 def test_a_missing_right_names_the_command_an_administrator_runs() -> None:

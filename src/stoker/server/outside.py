@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from stoker.errors import StokerError
+from stoker.errors import Unanswered
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ async def _call(threads: ThreadPoolExecutor, work: Callable[[], T], function: ob
         return await asyncio.wait_for(asyncio.shield(future), TIMEOUT_S)
     except TimeoutError:
         name = getattr(function, "__qualname__", str(function))
-        raise StokerError(f"{name} has not answered for {TIMEOUT_S:.0f} s") from None
+        raise Unanswered(f"{name} has not answered for {TIMEOUT_S:.0f} s") from None
 
 
 async def call_briefly(patience_s: float, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:

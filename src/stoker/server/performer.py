@@ -15,7 +15,7 @@ from stoker.engine.decision import Decision
 from stoker.engine.eviction import rate_per_hour
 from stoker.engine.fuse import is_news
 from stoker.engine.lifecycle import node_key
-from stoker.errors import Missing, ProviderFailed, StokerError, StoreUnavailable
+from stoker.errors import Missing, ProviderFailed, ProviderUnavailable, StokerError, StoreUnavailable, Unanswered
 from stoker.model import layout, wire
 from stoker.model.money import UNLIMITED, Fuse
 from stoker.model.node import NodeRequest
@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 
 StoreWork = Callable[[Run, Attempt], Coroutine[Any, Any, None]]
 
-_PAUSE_S = 2.0  # before a store that could not be used is asked again
+_PAUSE_S = 2.0  # before a store that could not be used, or a provider that would not release, is asked again
+_LONGEST_PAUSE_S = 60.0
 
 
 class Performer:
@@ -66,6 +67,8 @@ class Performer:
         self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
         self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
         self._fuses: dict[str, Fuse] = {}  # node key to what its agent was told that it may spend
+        self.stuck: dict[str, StokerError] = {}  # node key to why it could not be released
+        self._tries: dict[str, int] = {}  # node key to how often that was tried in vain
         self._store_trouble: dict[str, str] = {}  # node key to why its store could not be used
 
     @property
@@ -159,6 +162,9 @@ class Performer:
             self._wishes.setdefault(attempt.key, Wishes())
         except StoreUnavailable:
             raise
+        except (ProviderUnavailable, Unanswered) as error:
+            log.warning("starting %s: %s", attempt.key, error.message)
+            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as the node is not seen
         except StokerError as error:
             log.warning("starting %s: %s", attempt.key, error.message)
             self.trouble[attempt.key] = error
@@ -223,8 +229,13 @@ class Performer:
             await call(self._providers[provider].stop, key)
         except ProviderFailed as error:
             log.warning("stopping %s: %s", key, error.message)
-            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as the node is seen
+            self.stuck[key] = error
+            self._tries[key] = self._tries.get(key, 0) + 1
+            # It is asked for again as long as the node is seen.
+            await asyncio.sleep(min(_PAUSE_S * 2 ** (self._tries[key] - 1), _LONGEST_PAUSE_S))
             return
+        self.stuck.pop(key, None)
+        self._tries.pop(key, None)
         self.told.pop(key, None)
         self._wishes.pop(key, None)
         self._fuses.pop(key, None)

@@ -6,7 +6,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from stoker.errors import Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, ProviderFailed, QuotaReached
+from stoker.errors import (
+    Locked,
+    LoginFailed,
+    NameTaken,
+    NoCapacity,
+    NotAllowed,
+    NotSetUp,
+    ProviderFailed,
+    ProviderUnavailable,
+    QuotaReached,
+)
 
 _CAPACITY = {"AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest", "SkuNotAvailable"}
 _CAPACITY |= {"OverconstrainedZonalAllocationRequest", "SpotAllocationFailed", "NotAvailableForSubscription"}
@@ -34,8 +44,12 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
     if kind in ("CredentialUnavailableError", "ClientAuthenticationError"):
         return _login(doing, error)
     if kind in ("ServiceRequestError", "ServiceResponseError", "ConnectTimeout"):
-        return ProviderFailed(f"{doing}: Azure cannot be reached: {_first_line(error)}", hint="look at the network")
+        why = f"{doing}: Azure cannot be reached: {_first_line(error)}"
+        return ProviderUnavailable(why, hint="look at the network")
     code, message = next(iter(named.items()), (kind, _first_line(error)))
+    status = int(getattr(error, "status_code", 0) or 0)
+    if status in (408, 429) or status >= 500:
+        return ProviderUnavailable(f"{doing}: Azure asks to be left alone for a while: {code}: {message}")
     return ProviderFailed(f"{doing}: {code}: {message}")
 
 
