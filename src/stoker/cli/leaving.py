@@ -22,13 +22,15 @@ def left(client: Client, run: Run) -> str:
         remains = _until_gone(client, run)
     except StokerError as error:
         return f"what is left could not be asked: {error.message}; look with `stoker sweep`"
-    return summary(remains) + (": they are being removed; look with `stoker sweep`" if remains else "")
+    stuck = next((one.stuck for one in remains if one.stuck), "")
+    going = f": they cannot be removed: {stuck}" if stuck else ": they are being removed; look with `stoker sweep`"
+    return summary(remains) + (going if remains else "")
 
 
 def _until_gone(client: Client, run: Run) -> list[Node]:
     nodes, deadline = Nodes(client.connection), time.monotonic() + _PATIENCE_S
     while remains := [one for one in nodes.all() if one.run == run.id]:
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= deadline or all(one.stuck for one in remains):
             break
         time.sleep(_EVERY_S)
     return remains

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import click
 
@@ -13,6 +13,7 @@ from stoker.cli.tables import Cell, Column, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.nodes import Node, Nodes
+from stoker.errors import ServerUnavailable, StokerError
 
 _COLUMNS = (
     Column("NODE", least=12),
@@ -54,19 +55,31 @@ def command(yes: bool, others: bool, as_json: bool) -> int:
         _tell([*left, *(one for one in theirs if one not in left)])
     if left and not (yes or terminal.ask(f"remove {words.count(len(left), 'node')}?")):
         return 1
-    for one in left:
-        nodes.release(one)
-    after = _until_gone(nodes, others=others) if left else []
+    refused = {one.key: error for one in left if (error := _refusal(nodes, one))}
+    after = _until_gone(nodes, refused, others=others) if left else []
     if as_json:
         show_json({"left": after, "removed": [one.key for one in left], "others": theirs})
     else:
         say(summary(after))
+        for key, error in refused.items():
+            say(f"{key} could not be removed: {error.message}; {error.hint}".rstrip("; "))
     return 1 if after else 0
 
 
 def removable(found: Sequence[Node], *, others: bool = False) -> list[Node]:
     """What no run of this server needs, and of other servers, where that is wanted, what has outlived its lease."""
     return [one for one in found if (others and one.expired if one.server else not one.claimed)]
+
+
+def _refusal(nodes: Nodes, one: Node) -> StokerError | None:
+    """Why one of them cannot be released; the others are, all the same."""
+    try:
+        nodes.release(one)
+    except ServerUnavailable:
+        raise
+    except StokerError as error:
+        return error
+    return None
 
 
 def summary(left: Sequence[Node]) -> str:
@@ -98,8 +111,10 @@ def _state(one: Node) -> str:
     return f"another server's, lease {'over' if one.expired else f'until {until}'}"
 
 
-def _until_gone(nodes: Nodes, *, others: bool) -> list[Node]:
+def _until_gone(nodes: Nodes, refused: Container[str], *, others: bool) -> list[Node]:
     deadline = time.monotonic() + _GONE_S
-    while (left := removable(nodes.all(), others=others)) and time.monotonic() < deadline:
+    while left := removable(nodes.all(), others=others):
+        if time.monotonic() > deadline or all(one.key in refused for one in left):
+            break
         time.sleep(0.5)
     return left

@@ -29,6 +29,7 @@ class Node:
     server: str = ""
     lease_until: datetime | None = None
     expired: bool = False
+    stuck: str = ""  # why it could not be released, with what to do
 
 
 class Nodes:

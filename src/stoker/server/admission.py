@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from stoker.engine.fuse import dollars, least_start
 from stoker.engine.market import needs
 from stoker.errors import JobInvalid, Problem
 from stoker.model.fields import nearest
 from stoker.model.job import Job
-from stoker.model.node import Offer
+from stoker.model.node import Need, Offer
 from stoker.providers import Provider
 
 
@@ -21,10 +23,37 @@ def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
     problems = [*_node_problems(job, provider), *_data_problems(job, provider)]
     if problems:
         raise JobInvalid(problems)
-    for need in needs(job):
-        if offers := provider.offers(need):
+    found = [provider.offers(need) for need in needs(job)]
+    _check_budget(job, [offer for offers in found for offer in offers])
+    for offers in found:
+        if offers:
             return min(offers, key=lambda offer: offer.usd_per_hour)
-    raise JobInvalid([Problem("on", f"`{job.on}`", f"a provider that has {_spelled(job)}")])
+    raise JobInvalid([_unfit(job, provider)])
+
+
+def _unfit(job: Job, provider: Provider) -> Problem:
+    """Nothing fits: which of the wishes is it that nothing fits with?"""
+    need = needs(job)[0]
+    if need.region and (elsewhere := provider.offers(replace(need, region=""))):
+        places = sorted({offer.place for offer in elsewhere})
+        expected = f"a region that has {_spelled(replace(job, region=None))}, such as {', '.join(places[:5])}"
+        return Problem("region", f"`{job.region}`", expected, nearest(need.region, places))
+    if need.size and (others := provider.offers(Need(nodes=need.nodes, spot=need.spot, region=need.region))):
+        sizes = sorted({offer.size for offer in others})
+        return Problem("size", f"`{job.size}`", f"a size that `{job.on}` has", nearest(need.size, sizes))
+    return Problem("on", f"`{job.on}`", f"a provider that has {_spelled(job)}")
+
+
+def _check_budget(job: Job, offers: list[Offer]) -> None:
+    """A run that could not even start, save and be released would only be paused."""
+    if job.budget is None or not offers:
+        return
+    cheapest = min(offers, key=least_start)
+    needed = least_start(cheapest)
+    if job.budget < needed:
+        what = f"the shortest run on the cheapest offer, a {cheapest.size} in {cheapest.place}, costs that"
+        expected = f"at least {dollars(needed, up=True)}: {what}"
+        raise JobInvalid([Problem("budget", f"`{dollars(job.budget)}`", expected)])
 
 
 def _spelled(job: Job) -> str:

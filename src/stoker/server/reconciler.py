@@ -25,6 +25,7 @@ from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
 from stoker.server.ledger import Ledger
+from stoker.server.limits import LimitBook
 from stoker.server.lookout import Lookout, Sights
 from stoker.server.offers import Offers
 from stoker.server.performer import Performer
@@ -42,13 +43,21 @@ _BEATS = 5
 
 class Reconciler:
     def __init__(
-        self, ledger: Ledger, stores: Stores, providers: Mapping[str, Provider], performer: Performer, clock: Clock
+        self,
+        ledger: Ledger,
+        stores: Stores,
+        providers: Mapping[str, Provider],
+        performer: Performer,
+        clock: Clock,
+        limits: LimitBook,
     ) -> None:
         self._ledger = ledger
         self._stores = stores
         self._providers = providers
         self._performer = performer
         self._clock = clock
+        self._limits = limits
+        limits.wake = self.wake
         self._woken = asyncio.Event()
         self._reports = Reports(stores, clock, self.wake)
         self._lookout = Lookout(providers, clock, self.wake)
@@ -60,6 +69,11 @@ class Reconciler:
     def wake(self) -> None:
         """Something changed: do not wait for the next round."""
         self._woken.set()
+
+    @property
+    def stuck(self) -> Mapping[str, StokerError]:
+        """Node key to why it could not be released: tried again and again."""
+        return self._performer.stuck
 
     def live(self, run: Run) -> Run:
         """The run with what is true only now: what its agent last reported, or what it waits for. The database learns
@@ -128,7 +142,8 @@ class Reconciler:
             runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
             touched = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
             seen = {run.id: self._sighting(run, sights[run.job.on]) for run in touched}
-            decisions = decide(runs.values(), seen, slots, self._clock.now(), market)
+            now = self._clock.now()
+            decisions = decide(runs.values(), seen, slots, now, market, self._limits.current(now))
             saved = await self._ledger.save([one for one in decisions if one.run != runs[one.run.id]])
         for run in saved:
             if run.state.ended:

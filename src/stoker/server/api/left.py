@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -33,6 +33,7 @@ class Left:
     server: str = ""
     lease_until: datetime | None = None
     expired: bool = False
+    stuck: str = ""  # why it could not be released, with what to do
 
 
 @router.get("/nodes")
@@ -60,7 +61,8 @@ async def _look(service: Service) -> list[Left]:
         sights = await call(provider.look)
         wanted = needed | spared(service.ledger.open, sights)
         found += [_left(name, sight, not sight.server and sight.key in wanted) for sight in sights]
-    return found
+    stuck = {key: f"{error.message}; {error.hint}".rstrip("; ") for key, error in service.reconciler.stuck.items()}
+    return [replace(one, stuck=stuck.get(one.key, "")) for one in found]
 
 
 def _left(provider: str, sight: NodeSight, is_claimed: bool) -> Left:

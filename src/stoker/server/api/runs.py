@@ -46,7 +46,7 @@ async def plan(request: Request) -> Response:
     """What a submission of this job would do. Spends and changes nothing."""
     service = service_of(request)
     job = (await body(request, PlanRequest)).job
-    offer = admit(job, service.providers)
+    offer = await call(admit, job, service.providers)
     under_way = [run for run in service.ledger.open if run.job.on == job.on]
     busy = sum(run.job.nodes for run in under_way if run.state in (RunState.STARTING, RunState.RUNNING))
     waiting = len(queue(under_way))
@@ -60,7 +60,7 @@ async def plan(request: Request) -> Response:
 async def submit(request: Request) -> Response:
     service = service_of(request)
     submission = await body(request, Submission)
-    admit(submission.job, service.providers)
+    await call(admit, submission.job, service.providers)
     if submission.name and not _NAME.fullmatch(submission.name):
         raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
     store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
@@ -183,7 +183,8 @@ def _new_run(submission: Submission, store: str, now: datetime) -> Run:
     given = {name: getattr(submission, name) for name in shared}
     # Ids sort by the time of submission, and need no one to hand out numbers.
     id = f"{int(now.timestamp() * 1000):012x}{os.urandom(4).hex()}"
-    return Run(**{**given, "id": id, "number": 0, "submitted_at": now, "store": store})
+    made = {"id": id, "number": 0, "submitted_at": now, "store": store, "budget": submission.job.budget}
+    return Run(**{**given, **made})
 
 
 def _submitted_text(submission: Submission) -> str:
