@@ -123,4 +123,4 @@ def _tell(pieces: Sequence[Piece]) -> None:
 
 
 def _data(one: Piece) -> str:
-    return "" if one.size_bytes is None else words.size(one.size_bytes)
+    return one.cost if one.size_bytes is None else words.size(one.size_bytes)

@@ -56,7 +56,7 @@ class PieceState(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One thing of the groundwork. `usd_per_month` is what it costs as it is made, and None where nobody can tell;
-    `cost` says the rest in words, such as a price per GB."""
+    `cost` says the rest in words, such as a price per GB; or that nobody could look how much data there is."""
 
     kind: str
     name: str

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -57,6 +59,13 @@ class SetupCloud(Cloud):
                 hint="az account list --output table",
             )
         return found
+
+    def me(self) -> str:
+        """The object id of whoever is logged in, as their token says."""
+        with speaking("looking who is logged in"):
+            token = self._credential.get_token(f"{self.account.arm.rstrip('/')}/.default").token
+        body = token.split(".")[1]
+        return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))).get("oid", ""))
 
     def get(self, id: str, api: str) -> Json | None:
         """A resource as it is on the wire; None where there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 
@@ -15,8 +16,9 @@ from stoker.providers.azure.setuproles import TITLES
 from stoker.providers.azure.setupsite import BUDGET_API, GROUPS_API, ROLES_API, Site
 
 _LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
+_ACCOUNTS = "Microsoft.Storage/storageAccounts"
 _WORDS = {
-    "Microsoft.Storage/storageAccounts": "storage account",
+    _ACCOUNTS: "storage account",
     "Microsoft.ManagedIdentity/userAssignedIdentities": "identity",
     "Microsoft.Network/virtualNetworks": "network",
     "Microsoft.Network/networkSecurityGroups": "firewall",
@@ -69,12 +71,15 @@ class Removal:
         yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
         for kind, name, tags in self._cloud.inside(group):
             ours = tags.get(setupsite.SETUP) == workspace
-            size = self._size(group, name) if sizes and ours and kind == "Microsoft.Storage/storageAccounts" else None
-            state = PieceState.THERE if ours else PieceState.FOREIGN
-            yield _piece(_WORDS.get(kind, kind), name, state, size), _nothing
+            piece = _piece(_WORDS.get(kind, kind), name, PieceState.THERE if ours else PieceState.FOREIGN)
+            yield self._weighed(piece, group) if sizes and kind == _ACCOUNTS else piece, _nothing
 
-    def _size(self, group: str, account: str) -> int | None:
-        id = f"{self._group_id(group)}/providers/Microsoft.Storage/storageAccounts/{account}"
+    def _weighed(self, piece: Piece, group: str) -> Piece:
+        """With the size of its data, or with the words that this login may not look."""
+        size = self._size(f"{self._group_id(group)}/providers/{_ACCOUNTS}/{piece.name}")
+        return replace(piece, size_bytes=size, cost="" if size is not None else "unknown")
+
+    def _size(self, id: str) -> int | None:
         found = self._cloud.get(id, setupsite.STORAGE_API) or {}
         endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "").rstrip("/")
         own = self._cloud.account
@@ -102,5 +107,5 @@ def _nothing() -> None:
     """It goes with its group."""
 
 
-def _piece(kind: str, name: str, state: PieceState = PieceState.THERE, size: int | None = None) -> Piece:
-    return Piece(kind, name, "", state, Decimal(0), size_bytes=size)
+def _piece(kind: str, name: str, state: PieceState = PieceState.THERE) -> Piece:
+    return Piece(kind, name, "", state, Decimal(0))

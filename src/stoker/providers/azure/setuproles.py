@@ -9,10 +9,12 @@ Json = dict[str, Any]
 
 # Azure's own ids of its built-in roles.
 BLOB_CONTRIBUTOR = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
+BLOB_READER = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 IDENTITY_OPERATOR = "f1a07417-d97a-45cb-824c-7a7467783830"
 ACCESS_ADMINISTRATOR = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"
 TITLES = {
     BLOB_CONTRIBUTOR: "Storage Blob Data Contributor",
+    BLOB_READER: "Storage Blob Data Reader",
     IDENTITY_OPERATOR: "Managed Identity Operator",
     ACCESS_ADMINISTRATOR: "Role Based Access Control Administrator",
 }

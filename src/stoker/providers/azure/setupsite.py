@@ -144,6 +144,11 @@ def assignments(site: Site, principal: str, node_principal: str) -> list[Wanted]
     ]
 
 
+def administrator(site: Site, principal: str) -> Wanted:
+    """An owner may do anything but look into the store: for that even they need a role."""
+    return _assignment(site, site.account_id, setuproles.BLOB_READER, principal, "you see how much data there is")
+
+
 def _roles(site: Site) -> list[Wanted]:
     of = f"{site.workspace} ({site.subscription[:8]})"  # names are for the whole tenant
     return [

@@ -38,6 +38,8 @@ class Workspace:
         yield _services(missing), partial(self._register, missing)
         for one in setupsite.wanted(site, datetime.now(UTC).date()):
             yield self._step(one, self._cloud.get(one.id, one.api))
+        own = setupsite.administrator(site, self._cloud.me())
+        yield self._step(own, self._cloud.assigned(own))
         if site.practitioners:
             node = self._principal()
             for person in site.practitioners:
