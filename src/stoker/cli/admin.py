@@ -11,6 +11,7 @@ from stoker.cli.command import Group
 # By name: the module, the object in it, and the first line of its help, so that the list loads none of them.
 COMMANDS = {
     "setup": ("adminsetup", "setup", "Set up a cloud for a team, once."),
+    "limit": ("adminlimit", "limit", "Show or set what may be spent in a day or a month."),
     "teardown": ("adminteardown", "teardown", "Take a set-up away again, and prove that nothing is left."),
 }
 
@@ -38,11 +39,12 @@ class Lazy(Group):
     examples=[
         ("stoker admin setup azure --workspace vision-team", "show what it makes and costs, ask, make it"),
         ("stoker admin setup azure --workspace vision-team --twin", "rehearse it for nothing"),
+        ("stoker admin limit --person anna --month 200", "what anna may spend"),
         ("stoker admin teardown azure --workspace vision-team", "remove everything it made"),
     ],
 )
 def command() -> None:
-    """Set up a cloud for a team, and take it away again.
+    """Set up a cloud for a team, limit its costs, and take it away again.
 
     Practitioners need none of this: they get one file, and `stoker workspace use FILE`.
     """

@@ -7,9 +7,11 @@ import re
 from pathlib import Path
 
 from stoker.cli import words
+from stoker.errors import BudgetReached
 from stoker.model.run import Run, RunState
 
 CANCELLED = 130
+PAUSED = BudgetReached.exit_code
 OWN_TROUBLE = 125  # clear of the script's own exit codes, as with `docker run`
 
 
@@ -20,6 +22,8 @@ def exit_code(run: Run) -> int:
             return 0
         case RunState.CANCELLED:
             return CANCELLED
+        case RunState.PAUSED:
+            return PAUSED
         case _:
             return run.exit_code or OWN_TROUBLE
 
@@ -80,6 +84,8 @@ def _first(run: Run) -> str:
             return f"{run.name} succeeded{f' in {time}' if time else ''}{reason}"
         case RunState.CANCELLED:
             return f"{run.name} was cancelled{f' after {time}' if time else ''}"
+        case RunState.PAUSED:
+            return f"{run.name} is paused: {run.reason}; everything is safe, and it goes on where it stopped"
         case _:
             reason = f": {run.reason}" if run.reason else ""
             return f"{run.name} failed{f' after {time}' if time else ''}{reason}{_code(run)}"

@@ -71,11 +71,17 @@ class Watch:
 
     def _over(self) -> bool:
         all_shown = not self._open and self._shown >= len(self.facts.attempts)
-        return self.facts.state.ended and not self.facts.landing and all_shown
+        at_rest = self.facts.state.ended or self.facts.state is RunState.PAUSED
+        return at_rest and not self.facts.landing and all_shown
 
     def _changed(self, facts: Facts) -> None:
         if facts.state is not self.facts.state:
             self._quiet_since = time.monotonic()
+        if facts.warned_usd > self.facts.warned_usd:
+            self.printer.note(
+                f"most of its budget of ${facts.warned_usd:.2f} is spent: see `stoker budget {facts.name}`"
+            )
+            self.printer.event("budget-warning", facts)
         self.facts = facts
         self._open_next()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -24,7 +25,10 @@ from stoker.model.snapshot import Snapshot
 if TYPE_CHECKING:
     from stoker.client.comparison import Difference
     from stoker.client.data.datasets import Datasets
+    from stoker.client.limits import Limits
     from stoker.client.submission import Plan
+    from stoker.model.costs import Costs
+    from stoker.model.forecast import Forecast
 
 NEWEST = "last"
 _PAGE = 200
@@ -48,11 +52,30 @@ class Client:
 
         return Datasets(self.connection, self.settings)
 
+    @property
+    def limits(self) -> Limits:
+        """What people may spend in a day or a month, for administrators."""
+        from stoker.client.limits import Limits  # not needed to submit or follow
+
+        return Limits(self.connection)
+
     def plan(self, job: Job, folder: Path | str = ".") -> Plan:
         """What `submit` would do. Relative paths of the job start from `folder`."""
         from stoker.client.submission import plan  # not needed to submit
 
         return plan(job, Path(folder), self.settings, self.connection)
+
+    def forecast(self, job: Job, currency: str = "USD") -> Forecast:
+        """What the job is expected to take and to cost with each offer that fits it, and the cheapest way."""
+        from stoker.client.spending import forecast  # not needed to submit
+
+        return forecast(self.connection, job, currency)
+
+    def costs(self, by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
+        """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since` may be a time ago."""
+        from stoker.client.spending import costs  # not needed to submit or follow
+
+        return costs(self.connection, by, since, experiment)
 
     def submit(
         self,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,18 +17,21 @@ from urllib.parse import quote
 from stoker.client.connection import Connection
 from stoker.client.settings import Settings
 from stoker.client.tail import Tail
-from stoker.errors import NotFound, RunFailed
+from stoker.errors import BudgetReached, NotFound, RunFailed
 from stoker.model import run as model
 from stoker.model import wire
 from stoker.model.entrance import Entrance
+from stoker.model.money import BudgetState
 from stoker.model.run import Event, RunState
 
 if TYPE_CHECKING:
     from stoker.client.metrics import Metrics
     from stoker.client.progress import Progress
     from stoker.client.visit import Visit
+    from stoker.model.receipt import Receipt
 
 _LONG_POLL_S = 25.0
+_LOOK_S = 120.0  # a cloud takes its time
 _PAUSE_S = 0.1
 
 
@@ -86,14 +90,17 @@ class Run:
                 yield self.facts
 
     def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Run:
-        """Returns once the run is over, or when the time is up: look at `state`.
+        """Returns once the run is over or paused, or when the time is up: look at `state`.
 
-        With `check`, a run that did not succeed raises RunFailed, and a time-out TimeoutError. In a notebook a
-        display of the run is kept up to date meanwhile.
+        With `check`, a run that did not succeed raises RunFailed, one that is paused BudgetReached, and a time-out
+        TimeoutError. In a notebook a display of the run is kept up to date meanwhile.
         """
         with self._display():
-            for _ in self.changes(timeout_s):
-                pass
+            for facts in self.changes(timeout_s):
+                if facts.state is RunState.PAUSED:
+                    break
+        if check and self.state is RunState.PAUSED:
+            raise BudgetReached(f"{self.name} is paused: {self.facts.reason}", hint=self.facts.hint)
         if check and not self.state.ended:
             raise TimeoutError(f"{self.name} is still {self.state} after {timeout_s:g} s")
         if check and self.state is not RunState.SUCCEEDED:
@@ -155,6 +162,22 @@ class Run:
         """The run's timeline."""
         return [wire.from_plain(Event, row) for row in self._connection.get(f"{self._path()}/events")["events"]]
 
+    def receipt(self, *, look: bool = False) -> Receipt:
+        """Where its money and its time went, so far where it goes on. With `look` its provider is asked what is there
+        of it now, which takes a moment."""
+        from stoker.model.receipt import Receipt  # not needed to submit or follow
+
+        query = {"look": "true"} if look else {}
+        return wire.from_plain(Receipt, self._connection.get(f"{self._path()}/receipt", query, timeout_s=_LOOK_S))
+
+    def explain(self, clock: Callable[[datetime], str] | None = None) -> list[str]:
+        """What happened to it and why, in sentences. `clock` says how a moment is shown; None: as local time."""
+        from stoker.client.explain import explain  # not needed to submit or follow
+
+        self.refresh()
+        shown = clock or (lambda at: f"{at.astimezone():%H:%M:%S}")
+        return explain(self.facts, self.receipt(), self.events(), shown)
+
     def cancel(self) -> Run:
         """Asks for the end and returns at once; `wait` for it. Ended runs are a Conflict."""
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/cancel"))
@@ -181,6 +204,17 @@ class Run:
     def release(self) -> Run:
         """Gives the node back that was kept after the run's failure. A Conflict where none is kept."""
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/release"))
+        return self
+
+    def budget(self) -> BudgetState:
+        """What it may cost, has cost until now, and costs an hour."""
+        return wire.from_plain(BudgetState, self._connection.get(f"{self._path()}/budget"))
+
+    def set_budget(self, usd: Decimal | str | float | None) -> Run:
+        """What it may cost in all; None: whatever it costs. A paused run goes on from where it stopped if that is
+        enough, and one that has cost more is paused. BudgetTooSmall says what would do."""
+        amount = None if usd is None else str(usd).strip().removeprefix("$")
+        self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/budget", {"usd": amount}))
         return self
 
     def fetch(self, into: Path | str | None = None, *, progress: Progress | None = None) -> Path:
@@ -252,7 +286,7 @@ class Run:
     def _has_later(self, number: int) -> bool:
         """Waits until there is a later attempt, or will be none."""
         while len(self.facts.attempts) <= number:
-            if self.state.ended:
+            if self.state.ended or self.state is RunState.PAUSED:
                 return False
             self._newer(_LONG_POLL_S)
         return True

@@ -63,7 +63,12 @@ def reserve(run: Run) -> Decimal:
 
 def least(run: Run, offer: Offer) -> Decimal:
     """What the shortest attempt that is worth its start costs on this offer."""
-    return _cost(offer.usd_per_hour, offer.ready_s + WORTH_S + save_s(run) + offer.release_s)
+    return least_start(offer, save_s(run))
+
+
+def least_start(offer: Offer, saving_s: float = LEAST_SAVE_S) -> Decimal:
+    """The same for a run of which nothing is known yet."""
+    return _cost(offer.usd_per_hour, offer.ready_s + WORTH_S + saving_s + offer.release_s)
 
 
 def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool:

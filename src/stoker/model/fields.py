@@ -206,21 +206,32 @@ class Money:
 
     expected: str = "an amount in dollars such as `$5` or `0.50`"
 
+    @property
+    def elsewhere(self) -> Money:
+        """What to say to somebody who has another currency in mind: nothing here converts."""
+        return Money("an amount in US dollars such as `$5`: clouds bill in them, and no other currency is converted")
+
     def read(self, value: Plain, path: str) -> Decimal:
         try:
             if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
                 raise wrong(path, value, self)
             if isinstance(value, int) and abs(value) >= 10**9:
                 raise wrong(path, value, self)
-            amount = Decimal(str(value).strip().removeprefix("$").strip())
+            text = str(value).strip().removesuffix("USD").strip()
+            amount = Decimal(text.removeprefix("$").strip())
         except InvalidOperation:
-            raise wrong(path, value, self) from None
+            raise wrong(path, value, self.elsewhere if _is_money(str(value)) else self) from None
         if not amount.is_finite() or not 0 < amount < 10**9:
             raise wrong(path, value, self)
         return amount
 
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "pattern": r"^\$?\d+(\.\d+)?$"}, {"type": "number"}]}
+
+
+def _is_money(text: str) -> bool:
+    """A number with the sign or the letters of some currency, before or behind it."""
+    return bool(re.fullmatch(r"[^\d.,\s-]{1,3}\s*[\d.,]+|[\d.,]+\s*[^\d.,\s]{1,3}", text.strip()))
 
 
 @dataclass(eq=False, repr=False)

@@ -48,6 +48,16 @@ class Fuse:
         return float((self.stop_at_usd - self.spent_usd) * 3600 / self.usd_per_hour)
 
 
+@dataclass(frozen=True, slots=True)
+class BudgetState:
+    """How a run stands. `usd_per_hour` is what it costs now; `reserve_usd` is held back to stop it in good order."""
+
+    budget_usd: Decimal | None
+    spent_usd: Decimal
+    usd_per_hour: Decimal
+    reserve_usd: Decimal
+
+
 class Period(StrEnum):
     """Of time, by UTC."""
 
@@ -62,3 +72,12 @@ class Limit:
     period: Period
     usd: Decimal
     person: str = ""  # empty: everybody together
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """A limit, and what is used of it in the period that goes on now."""
+
+    limit: Limit
+    used_usd: Decimal
+    until: datetime  # when a new period begins

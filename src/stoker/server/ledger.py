@@ -24,6 +24,7 @@ class Ledger:
         self._open: dict[str, Run] = {}
         self._changed = asyncio.Condition()
         self.lock = asyncio.Lock()
+        self.closed: Callable[[Run], None] = lambda _run: None  # told of each run for which there is nothing left to do
 
     async def load(self) -> None:
         self._open = {run.id: run for run in await call(self._database.open_runs)}
@@ -52,6 +53,7 @@ class Ledger:
                 self._open[one.run.id] = one.run
             else:
                 self._open.pop(one.run.id, None)
+                self.closed(one.run)
         runs = [one.run for one in changed]
         await self._recorder.keep(runs)
         async with self._changed:

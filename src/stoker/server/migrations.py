@@ -54,6 +54,14 @@ _STEPS: list[list[str]] = [
             added_at VARCHAR(40) NOT NULL
         )""",
     ],
+    [
+        """CREATE TABLE limits (
+            period VARCHAR(10) NOT NULL,
+            person VARCHAR(100) NOT NULL,
+            usd VARCHAR(40) NOT NULL,
+            PRIMARY KEY (period, person)
+        )""",
+    ],
 ]
 NEWEST = len(_STEPS)
 

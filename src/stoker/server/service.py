@@ -16,6 +16,7 @@ from stoker.server.identity import server_id
 from stoker.server.keychain import open_keychain
 from stoker.server.leases import Leases
 from stoker.server.ledger import Ledger
+from stoker.server.limits import LimitBook
 from stoker.server.performer import Performer
 from stoker.server.reconciler import Reconciler
 from stoker.server.recorder import Recorder
@@ -42,6 +43,7 @@ class Service:
     shelves: Shelves
     datasets: Datasets
     visits: Visits
+    limits: LimitBook
     reconciler: Reconciler
     notices: tuple[str, ...] = ()  # what an administrator should know, such as a rebuilt database
 
@@ -57,7 +59,9 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
     leases = Leases(providers, stores, clock)
     visits = Visits()
     performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits)
-    reconciler = Reconciler(ledger, stores, providers, performer, clock)
+    limits = LimitBook(database)
+    ledger.closed = limits.closed
+    reconciler = Reconciler(ledger, stores, providers, performer, clock, limits)
     visits.told = reconciler.wake
     return Service(
         settings=settings,
@@ -73,6 +77,7 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
         shelves=Shelves(stores),
         datasets=Datasets(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name),
         visits=visits,
+        limits=limits,
         reconciler=reconciler,
         notices=notices,
     )

@@ -17,6 +17,7 @@ from stoker import __version__
 from stoker.errors import Denied, JobInvalid, StokerError
 from stoker.model import wire
 from stoker.server.api import (
+    budgets,
     checkpoints,
     datasets,
     health,
@@ -58,7 +59,21 @@ def build(service: Service) -> FastAPI:
     app.exception_handler(RequestValidationError)(_bad_request)
     app.exception_handler(HTTPException)(_http)
     app.exception_handler(Exception)(_bug)
-    nouns = (health, snapshots, runs, logs, metrics, outputs, checkpoints, datasets, stores, left, visits, money)
+    nouns = (
+        health,
+        snapshots,
+        runs,
+        logs,
+        metrics,
+        outputs,
+        checkpoints,
+        datasets,
+        stores,
+        left,
+        visits,
+        money,
+        budgets,
+    )
     for noun in nouns:
         app.include_router(noun.router, prefix="/v1")
     return app
