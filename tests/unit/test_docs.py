@@ -214,6 +214,7 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path) -> None:
             words = shlex.split(line, comments=True)
         except ValueError:  # `stoker` in the middle of a shell's own syntax
             words = line.split()
+        words = words[: words.index("--")] if "--" in words else words  # what follows is another program's
         path = " ".join(words[:3]) if " ".join(words[:3]) in known else " ".join(words[:2])
         assert path in known, f"{page}: {line}"
         options = {name for one in known[path].params for name in one.opts} | {"--help"}
