@@ -1,0 +1,82 @@
+"""What Azure's refusals become: the right class, what happened, and what to do about it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stoker.errors import Locked, LoginFailed, NameTaken, NotAllowed, NotSetUp, StokerError
+from stoker.providers.azure.refusals import translated
+
+SCOPE = "/subscriptions/0000-11"
+GROUP = f"{SCOPE}/resourceGroups/stoker-default-ab12-1"
+
+
+class ClientAuthenticationError(Exception):
+    """The SDK's, by its name."""
+
+
+def refused(code: str, message: str) -> StokerError:
+    error: Any = Exception(message)
+    error.error = SimpleNamespace(code=code, message=message, details=())
+    return translated(error, "starting ants-7")
+
+
+def login(message: str) -> StokerError:
+    return translated(ClientAuthenticationError(message), "looking at Azure")
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "hint"),
+    [
+        ("DefaultAzureCredential failed to retrieve a token\nfrom", "nobody is logged in to Azure", "az login"),
+        ("AADSTS700082: The refresh token has expired", "your login to Azure has expired (AADSTS700082)", "az login"),
+        ("AADSTS7000222: The provided client secret keys are expired", "the secret of the login has expired", "reset"),
+        ("AADSTS7000215: Invalid client secret provided.", "the secret of the login is wrong", "secret_file"),
+        ("AADSTS90002: Tenant 'x' not found.", "there is no such directory", "tenant"),
+        ("AADSTS999: something new", "does not work: AADSTS999: something new", "az login"),
+    ],
+)
+def test_a_login_that_does_not_work_says_why(said: str, words: str, hint: str) -> None:
+    error = login(said)
+    assert isinstance(error, LoginFailed)
+    assert words in error.message
+    assert hint in error.hint
+
+
+def test_a_token_that_has_expired_is_a_login_that_does_not_work() -> None:
+    error = refused("ExpiredAuthenticationToken", "The access token expiry UTC time is earlier than current time.")
+    assert (type(error), error.hint) == (LoginFailed, "az login")
+
+
+def test_a_missing_right_names_the_action_the_role_and_the_administrators_command() -> None:
+    said = (
+        "The client 'c1' with object id 'o1' does not have authorization to perform action "
+        f"'Microsoft.Resources/subscriptions/resourceGroups/write' over scope '{GROUP}' or the scope is invalid."
+    )
+    error = refused("AuthorizationFailed", said)
+    assert isinstance(error, NotAllowed)
+    assert error.message.endswith(
+        "Microsoft.Resources/subscriptions/resourceGroups/write: it lacks the role Contributor"
+    )
+    assert error.hint == (
+        f"an administrator runs: az role assignment create --role Contributor --assignee o1 --scope {SCOPE}"
+    ), "the node's own group is not there to assign anything at"
+
+
+@pytest.mark.parametrize(
+    ("code", "of", "hint"),
+    [
+        ("ScopeLocked", Locked, "az lock delete"),
+        ("SubscriptionNotFound", NotSetUp, "az account list"),
+        ("InvalidAuthenticationTokenTenant", LoginFailed, "az login --tenant"),
+        ("LocationNotAvailableForResourceGroup", NotSetUp, "list-locations"),
+        ("InvalidResourceGroupLocation", NameTaken, "az group show"),
+    ],
+)
+def test_each_refusal_has_its_class_its_words_and_a_command(code: str, of: type[StokerError], hint: str) -> None:
+    error = refused(code, "as Azure says it")
+    assert type(error) is of
+    assert error.message.startswith(f"starting ants-7: {code}: ")
+    assert "as Azure says it" in error.message
+    assert hint in error.hint
