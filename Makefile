@@ -7,8 +7,8 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 .PHONY: install frameworks demo test test-fast test-slow check lint types bench docs clean
 
-install: .venv/installed .services/installed
-frameworks: .venv/frameworks .services/installed
+install: .venv/installed .services/installed .services/system
+frameworks: .venv/frameworks .services/installed .services/system
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -22,6 +22,17 @@ frameworks: .venv/frameworks .services/installed
 .services/installed: Makefile
 	@command -v npm >/dev/null || { echo "error: the tests need node and npm; try: apt-get install nodejs npm"; exit 1; }
 	npm install --prefix .services --no-audit --no-fund --loglevel=error azurite@3.35.0
+	@touch $@
+
+# Programs of the system that tests run: the sshd of the twin's machines, and a clock that can be set wrong. Nothing is
+# started: RUNLEVEL=1 says so to Debian's packages.
+SYSTEM := openssh-server openssh-client sudo libfaketime
+.services/system: Makefile
+	@mkdir -p .services
+	@if dpkg --status $(SYSTEM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && \
+	  RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(SYSTEM) >/dev/null; \
+	else echo "error: the tests need $(SYSTEM); try: sudo apt-get install $(SYSTEM)"; exit 1; fi
 	@touch $@
 
 # Azure's own command line, which drives the twin in a long proof. Its pins suit nobody else, so it lives by itself.
