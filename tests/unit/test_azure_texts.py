@@ -12,8 +12,9 @@ import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
 from stoker.model.node import Need
-from stoker.providers.azure import naming, signed_url
+from stoker.providers.azure import naming
 from stoker.providers.azure.account import Account, read_account
+from stoker.providers.azure.booting import signed_url
 from stoker.providers.azure.cloudinit import BOOT, CONFIG, Boot, custom_data
 from stoker.providers.azure.refusals import translated
 from stoker.providers.azure.sizes import Size, fits, gpu_of, read_sizes

@@ -94,17 +94,18 @@ class Reports:
             seen.due = now + pace.lazy_s
         else:
             seen.trouble = ""
-            self._pause(seen, before[0], pace, eager=eager)
+            self._pause(seen, before[0], pace, eager=eager, spot=bool(attempt.offer and attempt.offer.spot))
         finally:
             self._under_way.pop(attempt.key, None)
         if before != (seen.report, seen.trouble) or attempt.key in self._gone_at:
             self._wake()
 
-    def _pause(self, seen: Seen, before: Report | None, pace: Pacing, *, eager: bool) -> None:
-        """Short while something is about to happen; a heartbeat is no news."""
+    def _pause(self, seen: Seen, before: Report | None, pace: Pacing, *, eager: bool, spot: bool) -> None:
+        """Short while something is about to happen; a heartbeat is no news. A machine that may be taken away has thirty
+        seconds to say so, and each of them counts for the next one."""
         news = (before.phase if before else None) != (seen.report.phase if seen.report else None)
         slowest = pace.lazy_s if not eager else 2 * pace.eager_s
-        if seen.report and seen.report.phase is not Phase.RUNNING:
+        if spot or (seen.report and seen.report.phase is not Phase.RUNNING):
             slowest = min(slowest, 4 * pace.eager_s)
         seen.pause_s = pace.eager_s if news else min(max(seen.pause_s, pace.eager_s) * _SLOWER, slowest)
         seen.due = self._clock.steady() + seen.pause_s

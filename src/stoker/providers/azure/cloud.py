@@ -88,6 +88,10 @@ class Cloud:
             found = self._resources.resource_groups.list(filter=mine, raw_response_hook=self._read_clock)
             return [_group(one) for one in found]
 
+    def marks(self, group: Group) -> naming.Marks | None:
+        """None where the group is not ours."""
+        return naming.marks(group.tags, self._account.workspace)
+
     def vms(self) -> list[Vm]:
         """Every machine of ours in the subscription, with its power state."""
         with speaking("looking at Azure's machines"):

@@ -94,9 +94,7 @@ class TwinProvider(AzureProvider):
                 told = self._bring_back()
             if told != self._told:
                 self._told = told
-                self._sizes.clear()
-                for known in ("_account", "_cloud", "_prices"):
-                    self.__dict__.pop(known, None)
+                self._forget_account()
 
     def _address(self) -> dict[str, Any] | None:
         try:

@@ -1,0 +1,83 @@
+"""What could be had and what it costs: Azure's sizes and prices for one account, asked for once in a while."""
+
+from __future__ import annotations
+
+import time
+from decimal import Decimal
+
+from stoker.model.node import Need, Offer
+from stoker.providers.azure import sizes
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.cloud import Cloud, Vm
+from stoker.providers.azure.prices import PriceList
+
+_SIZES_KEPT_S = 3600.0
+_LEAST = Decimal("0.00001")  # what Azure takes for a price
+
+
+class Catalogue:
+    def __init__(self, account: Account, cloud: Cloud, prices: PriceList) -> None:
+        self._account = account
+        self._cloud = cloud
+        self._prices = prices
+        self._sizes: dict[str, tuple[float, list[sizes.Size]]] = {}
+
+    def offers(self, need: Need) -> list[Offer]:
+        regions = [need.region] if need.region else self._account.regions
+        return [
+            offer
+            for region in regions
+            for size in self._sizes_in(region)
+            if sizes.fits(size, need) and (not self._account.sizes or size.name in self._account.sizes)
+            if (offer := self._offer(region, size.name, need)) is not None
+        ]
+
+    def gpus_of(self, offer: Offer) -> int:
+        return next((one.gpus for one in self._sizes_in(offer.place) if one.name == offer.size), 0)
+
+    def per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
+        """Of a whole node."""
+        machine = self._prices.per_hour(region, size, spot=spot)
+        return None if machine is None else machine + self._beside(region)
+
+    def costs(self, vm: Vm | None) -> Decimal:
+        """A machine that is switched off costs nothing, and its disk goes on."""
+        if vm is None or not vm.power:  # none yet, or one that could not be had
+            return Decimal(0)
+        if vm.power == "deallocated":
+            return self._beside(vm.region)
+        price = self.per_hour(vm.region, vm.size, spot=vm.spot)
+        return Decimal(0) if price is None else price  # not on the list: whoever counts goes by what it was
+
+    def most_for_machine(self, offer: Offer, most: Decimal | None) -> Decimal | None:
+        """What a job gives for an hour is for all of the node, and Azure wants to know it of the machine alone."""
+        return None if most is None else max(most - self._beside(offer.place), _LEAST)
+
+    def _sizes_in(self, region: str) -> list[sizes.Size]:
+        read_at, known = self._sizes.get(region, (-_SIZES_KEPT_S, []))
+        if time.monotonic() - read_at >= _SIZES_KEPT_S:
+            known = sizes.read_sizes(self._cloud.skus(region), region)
+            self._sizes[region] = (time.monotonic(), known)
+        return known
+
+    def _offer(self, region: str, size: str, need: Need) -> Offer | None:
+        price = self.per_hour(region, size, spot=need.spot)
+        if price is None:
+            return None
+        elsewhere = need.currency != "USD"
+        return Offer(
+            "azure",
+            size,
+            region,
+            price,
+            spot=need.spot,
+            on_demand_usd_per_hour=self.per_hour(region, size, spot=False),
+            priced_at=self._prices.as_of(region),
+            quoted=self._prices.per_hour(region, size, spot=need.spot, currency=need.currency) if elsewhere else None,
+            currency=need.currency,
+            ready_s=self._account.ready_s,
+            release_s=self._account.release_s,
+        )
+
+    def _beside(self, region: str) -> Decimal:
+        return self._prices.beside_per_hour(region, self._account.disk_gb, address=self._account.open_ssh)
