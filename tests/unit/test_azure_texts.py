@@ -196,6 +196,18 @@ def test_a_missing_right_names_the_command_an_administrator_runs() -> None:
     assert found.hint.endswith("--scope /subscriptions/s")
 
 
+def test_a_deployment_that_lacks_the_right_to_a_part_names_that_right() -> None:
+    said = (
+        "The template deployment failed with error: 'Authorization failed for template resource 'x' of type "
+        "'Microsoft.Authorization/roleAssignments'. The client 'c' with object id 'o' does not have permission to "
+        "perform action 'Microsoft.Authorization/roleAssignments/write' at scope '/subscriptions/s/resourceGroups/g'.'."
+    )
+    found = translated(refused("InvalidTemplateDeployment", said), "starting x")
+    assert isinstance(found, NotAllowed)
+    assert "may not do Microsoft.Authorization/roleAssignments/write" in found.message
+    assert isinstance(translated(refused("InvalidTemplateDeployment", "no such size"), "x"), ProviderFailed)
+
+
 def sku(name: str, **has: str) -> dict[str, Any]:
     capabilities = [{"name": key, "value": value} for key, value in has.items()]
     place = {"location": "eastus", "zones": ["2", "1"]}

@@ -28,7 +28,7 @@ _TAKEN = {"InvalidResourceGroupLocation"}
 _LOCKED = {"ScopeLocked"}
 _LIMIT = re.compile(r"Current Limit: (\d+), Current Usage: (\d+), Additional Required: (\d+)", re.IGNORECASE)
 _FAMILY = re.compile(r"(?:approved )?(\w[\w ]*?(?:Family|family|Spot|LowPriority|Regional))\s*(?:vCPUs|Cores)", re.I)
-_ACTION = re.compile(r"perform action '([^']+)' over scope '([^']+)'")
+_ACTION = re.compile(r"perform action '([^']+)' (?:over|at) scope '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
 _DIRECTORY = re.compile(r"AADSTS(\d+)")  # the number of a refused login
 _OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # made for one node, and not there before
@@ -131,6 +131,11 @@ def _rights(doing: str, message: str) -> ProviderFailed:
     )
 
 
+def _template(doing: str, message: str) -> ProviderFailed:
+    """A deployment that lacks the right to one of its parts may be refused as a whole, in words of its own."""
+    return _rights(doing, message) if _ACTION.search(message) else ProviderFailed(f"{doing}: {message}")
+
+
 def _locked(doing: str, message: str) -> ProviderFailed:
     hint = "whoever put it there removes it: az lock list, then az lock delete; then: stoker sweep"
     return Locked(f"{doing}: somebody has locked it: {message}", hint=hint)
@@ -149,6 +154,7 @@ _SPEAK = (
     ({"InvalidAuthenticationTokenTenant"}, _tenant),
     (_PLACE, _no_place),
     (_TAKEN, _taken),
+    ({"InvalidTemplateDeployment"}, _template),
     ({"SubscriptionNotFound", "InvalidSubscriptionId"}, _no_subscription),
 )
 
