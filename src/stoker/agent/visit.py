@@ -101,16 +101,15 @@ class RunningVisit:
         self._keep_trying(lambda: self._store.put(f"{self._prefix}end.json", dump(end)))
 
     def _carry_out(self) -> VisitEnd:
-        pipes = [os.pipe() for _ in range(3)]
-        (out, into_out), (err, into_err), (said, into_said) = pipes
+        (out, into_out), (err, into_err), (said, into_said) = (os.pipe() for _ in range(3))
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         words = (*_SHELL, self._place.folder, *self._visit.words)
         try:
-            pid = spawn(words, self._place.env, (nothing, into_out, into_err, into_said))
-        finally:
-            for fd in (nothing, into_out, into_err, into_said):
-                os.close(fd)
-        try:
+            try:
+                pid = spawn(words, self._place.env, (nothing, into_out, into_err, into_said))
+            finally:
+                for fd in (nothing, into_out, into_err, into_said):
+                    os.close(fd)
             code = self._attend(pid, {out: self._out, err: self._err}, said)
         finally:
             for fd in (out, err, said):
