@@ -99,6 +99,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if run.wish is Wish.CANCEL:
         told = Decision(run, (TellAgent(run),))
         return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told
+    if seen.node is None and attempt.fused:  # it was released before it said a word: no second one is paid for
+        return fuse.burnt(run, now)
     if seen.node is None:
         return Decision(run, (StartNode(run),))
     after = _progress(run, seen.report, now) if seen.report else Decision(run)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stoker.testing.world.world import World
 
 LEAVING_S = 60.0  # for a node whose lease is over to save and be gone
-A_BILLIONTH = 1e-9
+SMALLEST_USD = 1e-5  # a thousandth of a cent: clocks count microseconds
 
 
 class Broken(Exception):
@@ -70,7 +70,7 @@ class Promises:
             if not _right(run):
                 raise Broken("the right end", f"{run.name} ended as {run.state} ({run.reason}): {run.attempts}")
             bill, reckoned = self._world.cloud.bill(run.id), float(meter.spent(run, self._world.server.now))
-            if self._world.sees_everything and reckoned < bill - A_BILLIONTH:
+            if self._world.sees_everything and reckoned < bill - SMALLEST_USD:
                 raise Broken("the meter", f"{run.name} cost ${bill:.9f}, and the meter says ${reckoned:.9f}")
         if self._world.cloud.machines:
             raise Broken("nothing is left", f"{', '.join(self._world.cloud.machines)} are still there")
@@ -87,7 +87,7 @@ class Promises:
 
     def _within_budget(self, run: Run) -> None:
         bill = self._world.cloud.bill(run.id)
-        if run.budget is not None and bill > float(run.budget) + A_BILLIONTH:
+        if run.budget is not None and bill > float(run.budget) + SMALLEST_USD:
             raise Broken("the budget", f"{run.name} may cost ${run.budget} and has cost ${bill:.6f}")
 
     def _one_at_a_time(self) -> None:
