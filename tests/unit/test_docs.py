@@ -215,8 +215,8 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path) -> None:
         except ValueError:  # `stoker` in the middle of a shell's own syntax
             words = line.split()
         words = words[: words.index("--")] if "--" in words else words  # what follows is another program's
-        path = " ".join(words[:3]) if " ".join(words[:3]) in known else " ".join(words[:2])
-        assert path in known, f"{page}: {line}"
+        path = next((" ".join(words[:end]) for end in (4, 3, 2) if " ".join(words[:end]) in known), "")
+        assert path, f"{page}: {line}"
         options = {name for one in known[path].params for name in one.opts} | {"--help"}
         used = {word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z-]*(=.*)?|-[a-z]", word)}
         assert used <= options, f"{page}: {line}"

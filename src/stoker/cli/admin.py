@@ -38,7 +38,6 @@ class Lazy(Group):
     cls=Lazy,
     examples=[
         ("stoker admin setup azure --workspace vision-team", "show what it makes and costs, ask, make it"),
-        ("stoker admin setup azure --workspace vision-team --twin", "rehearse it for nothing"),
         ("stoker admin limit --person anna --month 200", "what anna may spend"),
         ("stoker admin teardown azure --workspace vision-team", "remove everything it made"),
     ],
