@@ -1,4 +1,4 @@
-"""What an agent finds that a restart of its machine has cut off: it is brought to its end."""
+"""What an agent finds on a machine that was switched off or restarted under another: it is brought to its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from stoker.model.wire import dump, load
 from stoker.stores import Store
 
 
+def ship(machine: Machine) -> None:
+    """Whatever was printed up to the last moment is on the disk, whichever attempt it is of."""
+    with suppress(StokerError, OSError, ValueError, KeyError, TypeError):  # as much as there is
+        ship_logs(machine.folder, machine.variables)
+
+
 def conclude(store: Store, orders: Orders, machine: Machine) -> None:
-    """Ships what was printed, and gives the report that its predecessor here could not. Nobody else does: these were
-    the orders of this folder, and its lock is held."""
+    """Gives the report that its predecessor here could not. Nobody else does: these were the orders of this folder, and
+    its lock is held."""
     key = layout.report(orders.run_id, orders.attempt, orders.node)
     before = load(Report, persist(lambda: store.get(key)))
     if before.outcome:
         return
+    sizes = {log.stem: log.stat().st_size for log in machine.folder.spool.glob("*.log")}
     release_data(machine.folder)
-    sizes = dict(before.log_bytes)
-    with suppress(StokerError, OSError, ValueError, KeyError, TypeError):  # as much as there is
-        sizes |= ship_logs(machine.folder, machine.variables)
     machine.folder.clear()
     last = replace(
         before,
@@ -36,7 +40,7 @@ def conclude(store: Store, orders: Orders, machine: Machine) -> None:
         beat=before.beat + 1,
         outcome=Outcome.EVICTED,
         message="its machine was restarted",
-        log_bytes=sizes,
+        log_bytes={**before.log_bytes, **sizes},
         stays=True,
     )
     persist(lambda: store.put(key, dump(last)))

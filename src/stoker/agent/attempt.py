@@ -58,11 +58,15 @@ def carry_out(store: Store, orders_key: str, machine: Machine) -> int:
     says whether the machine is about to restart."""
     orders = load(Orders, _await_orders(store, orders_key, patient=bool(machine.events)))
     attempt = Attempt(store, orders, machine)
+    if machine.events and attempt.folder.errand.exists():
+        from stoker.agent.aftermath import ship  # here, because machines are seldom restarted under an agent
+
+        ship(machine)
     if persist(attempt.reporter.claim):
         errand = {"store": store.url, "orders": orders_key, "secrets": orders.job.secrets, "agent": os.getpid()}
         attempt.finish(attempt.ending(errand))
     elif machine.events and attempt.folder.errand.exists():
-        from stoker.agent.aftermath import conclude  # here, because machines are seldom restarted under an agent
+        from stoker.agent.aftermath import conclude  # likewise
 
         conclude(store, orders, machine)
     return RESTARTS if attempt.restarts else 0

@@ -69,23 +69,19 @@ def _end_agent(folder: NodeFolder) -> None:
         time.sleep(0.005)
 
 
-def ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> dict[str, int]:
-    """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked. Gives
-    what has arrived then, by rank."""
+def ship_logs(folder: NodeFolder, variables: Mapping[str, str]) -> None:
+    """From the beginning: appending leaves what is there as it is. Not without the secrets that are to be masked."""
     errand = json.loads(folder.errand.read_bytes())
     store = _store(folder, errand["store"])
     orders = load(Orders, store.get(errand["orders"]))
     if any(name not in variables for name in errand["secrets"]):
-        return {}
+        return
     masking = Masking(variables[name] for name in errand["secrets"])
     _wait_until_quiet(folder)
-    sizes: dict[str, int] = {}
     for spool in folder.spool.glob("*.log"):
         log = RankLog(store, orders, folder, int(spool.stem))
         while log.ship(masking, final=True):
             pass
-        sizes[spool.stem] = log.shipped
-    return sizes
 
 
 def _store(folder: NodeFolder, url: str) -> Store:

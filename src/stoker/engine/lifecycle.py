@@ -23,7 +23,7 @@ from stoker.model.report import Outcome, Report
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
-MUTE_S = 1200.0  # from asking for a node to its agent's first word; drivers come before that only in an own image
+MUTE_S = 1200.0  # from asking for a node to its agent's first word: a machine that takes longer never will
 MOST_LOST = 5  # a run whose nodes keep vanishing is a run that cannot be had
 
 

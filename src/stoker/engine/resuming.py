@@ -40,8 +40,8 @@ def resumed(run: Run, seen: Sighting | None, market: Market, best: Offer | None,
     if sight.state is not NodeState.GONE:
         return replace(offer, again=machine(sight))
     today = next((one for one in open_now(run, market, now) if same(one, offer)), None)
-    if today is None or (best and (best.spot, -best.usd_per_hour) > (today.spot, -today.usd_per_hour)):
-        return None
+    if today is None or (best and (best.spot != today.spot or best.usd_per_hour < today.usd_per_hour)):
+        return None  # whoever would rather have the other kind now, for a deadline, has a reason
     return replace(today, again=machine(sight))
 
 
