@@ -2,131 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import ssl
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from blobservice import BlobService
+from azuretwin import Cloud, azure_user, begin, reaches, right_end, timeline
 from shell import Shell
 
-from services import KEY
-
 pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
-
-# Deterministic, and as unprepared for evictions as scripts are: it only writes its state where it always did.
-TRAIN = """
-    import hashlib, json, os, time
-    from pathlib import Path
-
-    place = Path(os.environ["STOKER_CHECKPOINTS"], "state.json")
-    state = json.loads(place.read_text()) if place.exists() else {"step": 0, "weights": "0"}
-    while state["step"] < int(os.environ["STEPS"]):
-        time.sleep(0.2)
-        weights = hashlib.sha256(state["weights"].encode()).hexdigest()
-        state = {"step": state["step"] + 1, "weights": weights}
-        part = place.with_suffix(".part")
-        part.write_text(json.dumps(state))
-        part.replace(place)
-        print(json.dumps({"step": state["step"], "loss": 1 / state["step"]}), flush=True)
-    Path(os.environ["STOKER_OUTPUTS"], "model.txt").write_text(state["weights"])
-"""
-STEPS = 100  # of 0.2 s
-
-
-class Cloud:
-    """The twin, as the weather has it in hand."""
-
-    def __init__(self, told: dict[str, Any]) -> None:
-        self.told = told
-        self._context = ssl.create_default_context(cafile=told["authority"])
-
-    def ask(self, word: str, **order: Any) -> Any:
-        body = json.dumps(order).encode() if order else None
-        request = Request(f"{self.told['url']}/twin/{word}", body, {"Authorization": f"Bearer {self.told['token']}"})
-        with urlopen(request, context=self._context, timeout=30) as answer:
-            return json.load(answer)
-
-    def running(self) -> list[str]:
-        return [one["vm"] for one in self.ask("status")["machines"] if one["power"] == "running"]
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
-    root = tmp_path_factory.mktemp("azure")
-    (root / "project").mkdir()
-    (root / "blob").mkdir()
-    keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
-    shell = Shell(root / "home", root / "project", {**keep, "STOKER_HOME": str(root / "home")})
-    with BlobService(root / "blob") as blob:
-        told = json.loads(shell.stoker("twin", "up", "--json").stdout)["twin"]
-        cloud = Cloud(told)
-        cloud.ask("expose", port=blob.port)
-        set_up(shell, told)
-        shell.environ["BLOB_KEY"] = KEY
-        shell.stoker("store", "add", "blob", blob.azurite.new_container(), "--key", "--from-env", "BLOB_KEY", "--use")
+    with azure_user(tmp_path_factory.mktemp("azure")) as (shell, cloud):
         yield shell, cloud
-        shell.stoker("server", "stop", code=None)
-        shell.stoker("twin", "down", "--forget", code=None)
-
-
-def set_up(shell: Shell, told: dict[str, Any]) -> None:
-    """What an administrator hands over: the account of the twin."""
-    secret = shell.home / "azure.secret"
-    secret.write_text(told["client_secret"])
-    secret.chmod(0o600)
-    account = {
-        "subscription": told["subscription"],
-        "tenant": told["tenant"],
-        "client": told["client_id"],
-        "secret_file": str(secret),
-        "arm": told["url"],
-        "login": told["url"],
-        "prices": f"{told['url']}/api/retail/prices",
-        "ca_file": told["authority"],
-        "regions": ["eastus", "westus2"],
-    }
-    (shell.home / "azure.json").write_text(json.dumps(account))
-
-
-def begin(shell: Shell, name: str) -> None:
-    shell.write("train.py", TRAIN)
-    shell.job("python3 train.py", on="azure", spot=True, env={"STEPS": str(STEPS)})
-    shell.stoker("run", "--detach", "--name", name)
-
-
-def reaches(shell: Shell, run: str, step: int) -> None:
-    def there() -> bool:
-        metrics = shell.facts(run)["metrics"]
-        return bool(metrics) and metrics["loss"]["step"] >= step
-
-    shell.wait_for(there, f"step {step} of {run}", 120)
-
-
-def right_end(shell: Shell, cloud: Cloud, run: str) -> dict[str, Any]:
-    """Succeeded, with the very weights of an undisturbed training, and nothing is left in the cloud."""
-    shell.wait_for(lambda: shell.facts(run)["state"] not in ("queued", "starting", "running"), f"{run}'s end", 150)
-    facts = shell.facts(run)
-    assert facts["state"] == "succeeded", facts["reason"]
-    landed = Path(shell.wait_for(lambda: shell.facts(run)["landed"], "the outputs"))
-    weights = "0"
-    for _ in range(STEPS):
-        weights = hashlib.sha256(weights.encode()).hexdigest()
-    assert (landed / "model.txt").read_text() == weights
-    shell.wait_for(lambda: cloud.ask("status")["resources"] == 0, "nothing to be left", 60)
-    assert cloud.ask("status")["usd_per_hour"] == 0
-    return facts
-
-
-def timeline(shell: Shell, run: str) -> list[str]:
-    told = json.loads(shell.stoker("show", run, "--json").stdout)
-    return [event["kind"] for event in told["events"]]
 
 
 def test_evicted_with_notice_it_goes_on_elsewhere_and_nothing_is_left(user: tuple[Shell, Cloud]) -> None:

@@ -1,0 +1,155 @@
+"""A user whose jobs run on machines of a twin: an account, a store, a small training, and the weather in hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+from blobservice import BlobService
+from shell import Shell
+
+from services import KEY
+
+# Deterministic, and as unprepared for evictions as scripts are: it only writes its state where it always did.
+TRAIN = """
+    import hashlib, json, os, time
+    from pathlib import Path
+
+    place = Path(os.environ["STOKER_CHECKPOINTS"], "state.json")
+    state = json.loads(place.read_text()) if place.exists() else {"step": 0, "weights": "0"}
+    while state["step"] < int(os.environ["STEPS"]):
+        time.sleep(float(os.environ["STEP_S"]))
+        weights = hashlib.sha256(state["weights"].encode()).hexdigest()
+        state = {"step": state["step"] + 1, "weights": weights}
+        part = place.with_suffix(".part")
+        part.write_text(json.dumps(state))
+        part.replace(place)
+        print(json.dumps({"step": state["step"], "loss": 1 / state["step"]}), flush=True)
+    Path(os.environ["STOKER_OUTPUTS"], "model.txt").write_text(state["weights"])
+"""
+STEPS, STEP_S = 100, 0.2
+
+
+class Cloud:
+    """The twin, as the weather has it in hand."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told = told
+        self._context = ssl.create_default_context(cafile=told["authority"])
+
+    def ask(self, word: str, **order: Any) -> Any:
+        body = json.dumps(order).encode() if order else None
+        request = Request(f"{self.told['url']}/twin/{word}", body, {"Authorization": f"Bearer {self.told['token']}"})
+        with urlopen(request, context=self._context, timeout=30) as answer:
+            return json.load(answer)
+
+    def arm(self, method: str, path: str, body: Any = None, version: str = "2024-03-01") -> Any:
+        """A request as the administrator makes it; the path is below the subscription."""
+        told = self.told
+        form = f"grant_type=client_credentials&client_id={told['client_id']}&client_secret={told['client_secret']}"
+        place = f"{told['url']}/{told['tenant']}/oauth2/v2.0/token"
+        login = Request(place, f"{form}&scope={told['url']}/.default".encode())
+        with urlopen(login, context=self._context, timeout=30) as answer:
+            headers = {"Authorization": f"Bearer {json.load(answer)['access_token']}"}
+        data = None if body is None else json.dumps(body).encode()
+        url = f"{told['url']}/subscriptions/{told['subscription']}{path}?api-version={version}"
+        request = Request(url, data, {**headers, "Content-Type": "application/json"}, method=method)
+        with urlopen(request, context=self._context, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def machines(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.ask("status")["machines"]
+        return found
+
+    def running(self) -> list[str]:
+        return [one["vm"] for one in self.machines() if one["power"] == "running"]
+
+    def empty(self) -> bool:
+        return bool(self.ask("status")["resources"] == 0)
+
+
+@contextmanager
+def azure_user(root: Path, *twin_options: str) -> Iterator[tuple[Shell, Cloud]]:
+    (root / "project").mkdir()
+    (root / "blob").mkdir()
+    keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
+    shell = Shell(root / "home", root / "project", {**keep, "STOKER_HOME": str(root / "home")})
+    with BlobService(root / "blob") as blob:
+        told = json.loads(shell.stoker("twin", "up", "--json", *twin_options).stdout)["twin"]
+        cloud = Cloud(told)
+        cloud.ask("expose", port=blob.port)
+        set_up(shell, cloud)
+        shell.environ["BLOB_KEY"] = KEY
+        shell.stoker("store", "add", "blob", blob.azurite.new_container(), "--key", "--from-env", "BLOB_KEY", "--use")
+        try:
+            yield shell, cloud
+        finally:
+            shell.stoker("server", "stop", code=None)
+            shell.stoker("twin", "down", "--forget", code=None)
+
+
+def set_up(shell: Shell, cloud: Cloud, **more: Any) -> None:
+    """What an administrator hands over: the account of the twin. A server that runs does not hear of it."""
+    told, secret = cloud.told, shell.home / "azure.secret"
+    secret.write_text(told["client_secret"])
+    secret.chmod(0o600)
+    account = {
+        "subscription": told["subscription"],
+        "tenant": told["tenant"],
+        "client": told["client_id"],
+        "secret_file": str(secret),
+        "arm": told["url"],
+        "login": told["url"],
+        "prices": f"{told['url']}/api/retail/prices",
+        "ca_file": told["authority"],
+        "regions": ["eastus", "westus2"],
+        **more,
+    }
+    (shell.home / "azure.json").write_text(json.dumps(account))
+
+
+def begin(shell: Shell, name: str, steps: int = STEPS, step_s: float = STEP_S) -> None:
+    shell.write("train.py", TRAIN)
+    shell.job("python3 train.py", on="azure", spot=True, env={"STEPS": str(steps), "STEP_S": str(step_s)})
+    shell.stoker("run", "--detach", "--name", name)
+
+
+def reaches(shell: Shell, run: str, step: int) -> None:
+    def there() -> bool:
+        metrics = shell.facts(run)["metrics"]
+        return bool(metrics) and metrics["loss"]["step"] >= step
+
+    shell.wait_for(there, f"step {step} of {run}", 120)
+
+
+def weights_after(steps: int) -> str:
+    """Of an undisturbed training."""
+    weights = "0"
+    for _ in range(steps):
+        weights = hashlib.sha256(weights.encode()).hexdigest()
+    return weights
+
+
+def right_end(shell: Shell, cloud: Cloud, run: str, steps: int = STEPS) -> dict[str, Any]:
+    """Succeeded, with the very weights of an undisturbed training, and nothing is left in the cloud."""
+    shell.wait_for(lambda: shell.facts(run)["state"] not in ("queued", "starting", "running"), f"{run}'s end", 150)
+    facts = shell.facts(run)
+    assert facts["state"] == "succeeded", facts["reason"]
+    landed = Path(shell.wait_for(lambda: shell.facts(run)["landed"], "the outputs"))
+    assert (landed / "model.txt").read_text() == weights_after(steps)
+    shell.wait_for(cloud.empty, "nothing to be left", 60)
+    assert cloud.ask("status")["usd_per_hour"] == 0
+    return facts
+
+
+def timeline(shell: Shell, run: str) -> list[str]:
+    told = json.loads(shell.stoker("show", run, "--json").stdout)
+    return [event["kind"] for event in told["events"]]

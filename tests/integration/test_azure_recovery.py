@@ -1,0 +1,85 @@
+"""What becomes of machines that lose their server, are switched off, or restart: on the twin, with real processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from azuretwin import Cloud, azure_user, begin, reaches, right_end, set_up, timeline
+from shell import Shell
+
+pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("azure")) as (shell, cloud):
+        yield shell, cloud
+
+
+def account(shell: Shell, cloud: Cloud, **more: object) -> None:
+    shell.stoker("server", "stop", code=None)
+    set_up(shell, cloud, **more)
+
+
+def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_server_goes_on(
+    user: tuple[Shell, Cloud],
+) -> None:
+    """With nothing but its managed identity: nobody else asks the twin for anything after the server was killed."""
+    shell, cloud = user
+    account(shell, cloud, lease_s=10)
+    begin(shell, "alone")
+    reaches(shell, "alone", 5)
+    shell.kill_server()
+    asked = len(cloud.ask("requests"))
+    shell.wait_for(cloud.empty, "the machine to remove itself", 120)
+    assert [one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"] == ["DELETE"]
+    facts = right_end(shell, cloud, "alone")
+    assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
+    assert facts["attempts"][0]["message"].startswith("the lease of its machine was over")
+    assert json.loads(shell.stoker("sweep", "--json").stdout) == {"left": [], "removed": [], "others": []}
+
+
+def test_a_machine_that_was_switched_off_is_switched_on_again_and_keeps_its_disk(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud, eviction="Deallocate")
+    begin(shell, "again")
+    reaches(shell, "again", 5)
+    (before,) = cloud.machines()
+    cloud.ask("evict", vm=before["vm"], notice_s=0)
+    shell.wait_for(lambda: len(shell.facts("again")["attempts"]) == 2, "the next attempt")
+    facts = shell.facts("again")
+    assert facts["attempts"][1]["offer"]["again"] == facts["attempts"][0]["key"]
+    reaches(shell, "again", 20)
+    (after,) = cloud.machines()
+    assert (after["name"], after["boots"]) == (before["name"], 2)
+    assert [one["state"] for one in right_end(shell, cloud, "again")["attempts"]] == ["evicted", "ended"]
+
+
+def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud, eviction="Deallocate")
+    begin(shell, "elsewhere")
+    reaches(shell, "elsewhere", 5)
+    cloud.ask("fault", kind="allocation", times=1)
+    cloud.ask("evict", vm=cloud.running()[0], notice_s=0)
+    facts = right_end(shell, cloud, "elsewhere")
+    assert [one["trouble"] for one in facts["attempts"]] == ["", "no-capacity", ""]
+    assert facts["attempts"][2]["offer"]["again"] == ""
+
+
+def test_a_restart_goes_on_with_the_run_on_the_same_machine(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud)
+    begin(shell, "restart")
+    reaches(shell, "restart", 5)
+    (before,) = cloud.machines()
+    cloud.ask("event", vm=before["vm"], type="Reboot", notice_s=5)
+    shell.wait_for(lambda: len(shell.facts("restart")["attempts"]) == 2, "the next attempt", 120)
+    reaches(shell, "restart", 30)
+    (after,) = cloud.machines()
+    assert (after["name"], after["boots"]) == (before["name"], 2)
+    facts = right_end(shell, cloud, "restart")
+    assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
+    assert "ready" in timeline(shell, "restart")
