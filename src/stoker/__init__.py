@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stoker.checkpoint.log import log, should_stop
     from stoker.client.client import Client
     from stoker.client.handle import Run
-    from stoker.client.sdk import run
+    from stoker.client.sdk import cost, run
     from stoker.model.job import DataInput, Environment, Job, Spot
 
 __version__ = "0.1.0"
@@ -24,12 +24,13 @@ _HOMES = {
     "Job": "stoker.model.job",
     "Run": "stoker.client.handle",
     "Spot": "stoker.model.job",
+    "cost": "stoker.client.sdk",
     "log": "stoker.checkpoint.log",
     "run": "stoker.client.sdk",
     "should_stop": "stoker.checkpoint.log",
 }
 
-__all__ = ["Client", "DataInput", "Environment", "Job", "Run", "Spot", "log", "run", "should_stop"]
+__all__ = ["Client", "DataInput", "Environment", "Job", "Run", "Spot", "cost", "log", "run", "should_stop"]
 
 
 def __getattr__(name: str) -> Any:

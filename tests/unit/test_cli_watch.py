@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from stoker.cli.watch import Selection, Watch
 from stoker.client.handle import Log
 from stoker.client.handle import Run as Handle
 from stoker.errors import NotFound, ServerUnavailable
+from stoker.model.money import Spell
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -65,6 +67,7 @@ class FakeRun:
 @dataclass
 class Recorder:
     said: list[str] = field(default_factory=list)
+    statuses: list[str] = field(default_factory=list)
     ranks: int = 1
 
     def text(self, source: Source, data: bytes) -> None:
@@ -78,6 +81,10 @@ class Recorder:
 
     def note(self, text: str) -> None:
         self.said.append(text)
+
+    def status(self, text: str) -> None:
+        if text:
+            self.statuses.append(text)
 
 
 def why(facts: Run) -> str:
@@ -186,6 +193,25 @@ def test_what_takes_long_is_explained_once(
     recorder = Releasing()
     Watch(cast(Handle, run), recorder, why).until_end()
     assert recorder.said == [said]
+
+
+def test_a_run_that_costs_money_says_so_while_it_is_quiet(make_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(watching, "_TICK_S", 0.001)
+    spell = Spell("key-1", datetime.now(UTC), None, Decimal("3.60"))
+    waiting = make_run(state=RunState.STARTING, spells=(spell,), budget=Decimal(5))
+    run = FakeRun([waiting, replace(waiting, state=RunState.SUCCEEDED)])
+    run.hold.set()
+
+    class Releasing(Recorder):
+        def status(self, text: str) -> None:
+            super().status(text)
+            if text:
+                run.hold.set()
+
+    recorder = Releasing()
+    Watch(cast(Handle, run), recorder, why).until_end()
+    assert "$3.60/h, $5.00 of $5.00 left" in recorder.statuses[0]
 
 
 def test_trouble_of_a_source_is_told_where_it_can_be_handled(make_run: MakeRun) -> None:

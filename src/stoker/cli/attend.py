@@ -47,6 +47,7 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
         from stoker.cli import leaving  # only a machine that costs something has to be seen off
 
         printer.note(leaving.left(client, facts))
+        printer.note(leaving.cost(run))
     return ending.exit_code(facts)
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from stoker.cli.receipttext import short
 from stoker.cli.sweep import summary
 from stoker.client.client import Client
+from stoker.client.handle import Run as Handle
 from stoker.client.nodes import Node, Nodes
 from stoker.errors import StokerError
 from stoker.model.run import Run
@@ -25,6 +27,14 @@ def left(client: Client, run: Run) -> str:
     stuck = next((one.stuck for one in remains if one.stuck), "")
     going = f": they cannot be removed: {stuck}" if stuck else ": they are being removed; look with `stoker sweep`"
     return summary(remains) + (going if remains else "")
+
+
+def cost(run: Handle) -> str:
+    """What it came to, in a line, once its machines are gone."""
+    try:
+        return f"{short(run.receipt())}; more: stoker receipt {run.name}"
+    except StokerError as error:
+        return f"what it cost could not be asked: {error.message}; see it with `stoker receipt {run.name}`"
 
 
 def _until_gone(client: Client, run: Run) -> list[Node]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
-from stoker.cli import jobsource, words
+from stoker.cli import jobsource, terminal, words
 from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.ending import seen_from
 from stoker.cli.jobtext import settings
+from stoker.cli.offertext import offer_lines
 from stoker.cli.tables import pairs
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.datamark import DataUse
+from stoker.client.spelling import usd
 from stoker.client.submission import Plan
 
 
@@ -22,26 +25,35 @@ from stoker.client.submission import Plan
     examples=[
         ("stoker plan", "what `stoker run` would do"),
         ("stoker plan --set retries=2 --json", "with another setting, for a program"),
+        ("stoker plan --on azure --currency EUR", "with prices in euros beside those in dollars"),
     ],
 )
 @job_options()
+@click.option("--currency", default="USD", metavar="CODE", help="Quote prices in this currency, too.")
 @json_option()
-def command(file: str, sets: tuple[str, ...], on: str, name: str, as_json: bool) -> None:
+def command(file: str, sets: tuple[str, ...], on: str, name: str, currency: str, as_json: bool) -> None:
     """Show what `stoker run` would do, and do nothing.
 
     FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
 
-    Checks the job, looks through the code and the data, and asks the server where the run would go. Nothing is sent,
-    started or spent.
+    Checks the job, looks through the code and the data, and asks the server where the run would go. Where that costs
+    money: every offer that fits with its price, what the run is expected to take and to cost after what earlier runs of
+    the experiment did, evictions included, and the cheapest way to meet its deadline and its budget. Nothing is sent,
+    started or spent. Budgets are in dollars, whatever else is quoted.
     """
     source = jobsource.read(file, sets, on)
     with jobsource.located(source):
-        plan = Client.connect().plan(source.job, source.folder)
+        client = Client.connect()
+        plan = client.plan(source.job, source.folder)
+        costs = plan.offer is not None and plan.offer.usd_per_hour > 0
+        forecast = client.forecast(source.job, currency) if costs else None
     if as_json:
-        show_json({"plan": plan, "name": name})
+        show_json({"plan": plan, "name": name, "forecast": forecast})
         return
     show(f"{name or f'{plan.job.name}-<n>'} on {plan.job.on}")
     for line in pairs(rows(plan, Path.cwd()), paint_data):
+        show(line)
+    for line in offer_lines(forecast, datetime.now(UTC), terminal.width(), paint_data) if forecast else ():
         show(line)
     say("nothing has been done; next: stoker run")
 
@@ -70,7 +82,7 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
 def _where(plan: Plan) -> str:
     offer = plan.offer
     place = ", ".join(filter(None, [offer.provider, offer.size, offer.place])) if offer else plan.job.on
-    price = f", ${offer.usd_per_hour}/hour" if offer and offer.usd_per_hour else ""
+    price = f", from {usd(offer.usd_per_hour)} an hour" if offer and offer.usd_per_hour else ""
     busy = f"all busy now, {words.count(plan.queued_ahead, 'run')} ahead"
     queue = "" if plan.free is None else f", {words.count(plan.free, 'slot')} free now" if plan.free else f", {busy}"
     return f"{place}{price}{queue}"

@@ -8,7 +8,8 @@ from typing import Any, Protocol
 
 from stoker.cli.feed import Source
 from stoker.cli.logview import View, view_for
-from stoker.cli.terminal import is_terminal, paint_data, say, show_json, write
+from stoker.cli.tables import clipped
+from stoker.cli.terminal import can_erase, is_terminal, paint_data, say, show_json, width, write
 from stoker.model.run import Run as Facts
 
 _RANK_STYLES = ("busy", "good", "warn", "strong")
@@ -30,6 +31,10 @@ class Printer(Protocol):
         """Something only a person wants to know."""
         ...
 
+    def status(self, text: str) -> None:
+        """How it stands now: a line that is replaced by the next. Empty: none."""
+        ...
+
 
 class TextPrinter:
     """With `exact`, a single rank that is not looked at on a terminal keeps every byte."""
@@ -41,6 +46,8 @@ class TextPrinter:
         self._terminal = is_terminal(sys.stdout)
         self._views: dict[Source, View] = {}
         self._unfinished: Source | None = None  # whose text ended within a line
+        self._status = ""  # as it stands on the terminal
+        self._has_status = live and self._terminal and is_terminal(sys.stderr) and can_erase()
         self.ranks = 1
 
     def text(self, source: Source, data: bytes) -> None:
@@ -56,14 +63,23 @@ class TextPrinter:
         pass
 
     def note(self, text: str) -> None:
+        self.status("")
         if self._unfinished and self._terminal:
             write(b"\n")
             self._unfinished = None
         say(text)
 
+    def status(self, text: str) -> None:
+        """Written over in one go, so that nothing flickers, and never into a line that a script has begun."""
+        if not self._has_status or text == self._status or (text and self._unfinished):
+            return
+        self._status = clipped(text, width() - 1)
+        write(f"\r{paint_data(self._status, 'faint')}\x1b[K".encode())
+
     def _put(self, source: Source, text: bytes) -> None:
         if not text:
             return
+        self.status("")
         if self.ranks > 1 and self._unfinished not in (None, source):
             text = b"\n" + text
         write(text)
@@ -99,6 +115,9 @@ class JsonPrinter:
         show_json({"event": name, **more, "run": facts})
 
     def note(self, text: str) -> None:
+        pass
+
+    def status(self, text: str) -> None:
         pass
 
     def _log(self, source: Source, text: str) -> None:

@@ -99,6 +99,11 @@ def interactive() -> bool:
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
+def can_erase() -> bool:
+    """The terminal understands how a line is taken back."""
+    return from_environment().variable("TERM") not in (None, "", "dumb")
+
+
 @cache
 def _colours_wanted() -> bool:
     settings = from_environment()

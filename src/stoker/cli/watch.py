@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 
 from stoker.cli.feed import Broke, Changed, Feed, Finished, Happening, Printed, Source, changes, printed
 from stoker.cli.printer import Printer
@@ -67,6 +67,8 @@ class Watch:
                     raise error
                 case None:
                     self._explain()
+                    self.printer.status(self._meter())
+        self.printer.status("")
         return self.facts
 
     def _over(self) -> bool:
@@ -122,6 +124,15 @@ class Watch:
         if attempt.started_at or attempt.state.over:
             return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
         return None
+
+    def _meter(self) -> str:
+        """What it has cost so far, once it is quiet for a moment: between lines that come one after the other it would
+        only flicker."""
+        if not self.facts.spells or time.monotonic() - self._quiet_since < PATIENCE_S:
+            return ""
+        from stoker.cli.meterline import meter_line  # only a run that costs money has one
+
+        return meter_line(self.facts, datetime.now(UTC))
 
     def _explain(self) -> None:
         """Says what the run waits for once that takes longer than a moment, and again where it changes."""

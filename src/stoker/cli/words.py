@@ -6,24 +6,11 @@ import math
 import re
 from datetime import datetime, timedelta
 
+from stoker.client.spelling import count as count  # those that programs spell out, too
+from stoker.client.spelling import duration as duration
 from stoker.errors import BadInput
 
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
-
-
-def duration(seconds: float) -> str:
-    """Two units at most: `0.4 s`, `12 s`, `4m 10s`, `2h 05m`, `3d 4h`."""
-    seconds = max(0.0, seconds)
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02}s"
-    if whole < 86400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
-    return f"{whole // 86400}d {whole % 86400 // 3600}h"
 
 
 def age(at: datetime, now: datetime) -> str:
@@ -47,11 +34,6 @@ def size(size_bytes: int) -> str:
             break
         value, unit = value / 1000, larger
     return f"{value:.1f} {unit}" if unit != "B" and value < 9.95 else f"{value:.0f} {unit}"
-
-
-def count(number: int, thing: str) -> str:
-    """`1 file`, `2,000 files`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def number(value: float) -> str:

@@ -72,7 +72,7 @@ class Client:
         return forecast(self.connection, job, currency)
 
     def costs(self, by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
-        """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since` may be a time ago."""
+        """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since`: or a time ago."""
         from stoker.client.spending import costs  # not needed to submit or follow
 
         return costs(self.connection, by, since, experiment)

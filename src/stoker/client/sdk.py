@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from stoker.client.client import Client
 from stoker.client.handle import Run
+from stoker.model.costs import Costs
 from stoker.model.job import Job
 
 
@@ -13,3 +15,8 @@ def run(job: Job, *, folder: Path | str = ".", name: str = "", twin: bool = Fals
     """Submits a job whose relative paths start from `folder`, and returns at once with the run's handle. With `twin` it
     runs on the twin of its cloud: the same, for nothing."""
     return Client.connect().submit(job, folder, name=name, twin=twin)
+
+
+def cost(by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
+    """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since` may be a time ago."""
+    return Client.connect().costs(by, since, experiment)

@@ -1,0 +1,72 @@
+"""`stoker cost`: what runs have cost, by experiment, person, day or cluster."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import click
+
+from stoker.cli import terminal, words
+from stoker.cli.command import Command, json_option
+from stoker.cli.tables import Cell, Column, table
+from stoker.cli.terminal import paint_data, say, show, show_json
+from stoker.client.client import Client
+from stoker.client.spelling import CENT, FINE, usd
+from stoker.model.costs import By, CostRow, Costs
+from stoker.model.receipt import rounded
+
+_NOBODY = "(nobody said)"
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker cost", "of each experiment"),
+        ("stoker cost --by day --since 30d", "of each day of the last thirty"),
+        ("stoker cost ants --by run", "of each run of one experiment"),
+    ],
+)
+@click.argument("experiment", required=False, default="")
+@click.option("--by", type=click.Choice(list(By)), default=By.EXPERIMENT, help="What to sum by.", show_default=True)
+@click.option("--since", default="", metavar="TIME", help="Only what was spent since: `30d` ago, or a time.")
+@json_option()
+def command(experiment: str, by: str, since: str, as_json: bool) -> None:
+    """Show what runs have cost.
+
+    Metered by the second, each node at the price it had; runs that go on count until now. Computers of your own cost
+    nothing. With EXPERIMENT: its runs only.
+    """
+    now = datetime.now(UTC)
+    moment = words.moment(since, now) if since else None
+    costs = Client.connect().costs(by, since=moment, experiment=experiment)
+    if as_json:
+        show_json(costs)
+        return
+    for line in lines(costs, terminal.width()):
+        show(line)
+    if not costs.rows:
+        say("nothing has cost anything" + (f" since {since}" if since else ""))
+
+
+def lines(costs: Costs, width: int) -> list[str]:
+    if not costs.rows:
+        return []
+    columns = (
+        Column(str(costs.by).upper(), least=12),
+        Column("RUNS", right=True),
+        Column("MACHINE TIME", right=True),
+        Column("NOW", right=True),
+        Column("COST", right=True),
+    )
+    quantum = CENT if costs.total.usd >= 1 else FINE
+    amounts = rounded((row.usd for row in costs.rows), quantum)
+    rows = [_row(row, usd(amount, quantum)) for row, amount in zip(costs.rows, amounts, strict=True)]
+    rows.append([Cell(cell.text, "strong") for cell in _row(costs.total, usd(sum(amounts, Decimal(0)), quantum))])
+    return table(columns, rows, width, paint_data)
+
+
+def _row(row: CostRow, amount: str) -> list[Cell]:
+    per_hour = f"{usd(row.usd_per_hour)}/h" if row.usd_per_hour else ""
+    time = words.duration(float(row.seconds))
+    return [Cell(row.name or _NOBODY), Cell(str(row.runs)), Cell(time), Cell(per_hour), Cell(amount)]
