@@ -46,7 +46,7 @@ def _plan(drawn: random.Random, *, cloud: bool) -> Plan:
         _cloud_job(drawn, work_s) if cloud else _job("local", retries=drawn.choice((0, 0, 1, 3))),
         at=drawn.uniform(0, 300),
         work_s=work_s,
-        save_every_s=drawn.choice((10.0, 60.0, 300.0, 5000.0)),
+        save_every_s=drawn.choice((20.0, 60.0, 300.0, 5000.0)),
         save_s=drawn.choice((1.0, 5.0, 20.0)),
         listens=drawn.random() < 0.6,
         failures=drawn.choice((0, 0, 0, 1, 2)),

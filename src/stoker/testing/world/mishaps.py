@@ -22,6 +22,8 @@ NEXT_REQUEST = (Fault.START_REFUSED, Fault.START_THROTTLED, Fault.START_UNTOLD, 
 
 def befall(world: World, mishap: Mishap) -> None:
     fault = mishap.fault
+    if fault in (Fault.CRASH, Fault.CLOCK, Fault.BLIND):
+        world.server.catch_up()
     world.note(f"-- {fault}" + (f" for {mishap.seconds:.0f} s" if mishap.seconds else ""))
     if fault in NEXT_REQUEST:
         world.cloud.faults[fault] += 1
@@ -121,7 +123,9 @@ def _crash(world: World, mishap: Mishap) -> None:
 
 
 def _clock(world: World, mishap: Mishap) -> None:
-    world.server.clock_wrong_s += mishap.seconds if mishap.where % 2 else -mishap.seconds
+    ahead = mishap.where % 2 == 1
+    world.server.clock_wrong_s += mishap.seconds if ahead else -mishap.seconds
+    world.set_back_s += 0.0 if ahead else mishap.seconds
     _crash(world, replace(mishap, seconds=5.0))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from stoker.engine import rounds
+from stoker.engine import fuse, rounds
 from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import node_key
@@ -41,7 +41,7 @@ class Server:
         self._cloud = world.cloud
         self.saved: dict[str, Run] = {}  # the database
         self.up = True
-        self.crash_in: int | None = None  # steps that it still takes before it dies
+        self.crash_in: int | None = None  # steps of the next round that it still takes before it dies
         self._wrong_s = 0.0  # the computer's clock, as it was when this server started
         self.clock_wrong_s = 0.0  # the same, now
         self._planned = float("inf")
@@ -66,6 +66,12 @@ class Server:
             self._planned = when
             self._timeline.at(when, lambda: self._round(when))
 
+    def catch_up(self) -> None:
+        """What a server that goes round every few seconds has seen and saved by now. Rounds in which nothing happens
+        are left out of the world until it matters when the last of them was."""
+        if self.up and self.crash_in is None:
+            self._look_decide_save_act()
+
     def crash(self, seconds: float) -> None:
         self._world.note(f"the server crashes, and is back in {seconds:.0f} s")
         self.up, self.crash_in, self._planned = False, None, float("inf")
@@ -85,14 +91,15 @@ class Server:
 
     def _round(self, when: float) -> None:
         if not self.up or when != self._planned:
-            return
+            return None
         self._planned = float("inf")
         try:
             changed = self._look_decide_save_act()
         except Crashed:
-            self.crash(self._world.crash_s)
-            return
-        self._plan(changed=changed)
+            return self.crash(self._world.crash_s)
+        if self.crash_in is not None:
+            return self.crash(self._world.crash_s)
+        return self._plan(changed=changed)
 
     def _look_decide_save_act(self) -> bool:
         try:
@@ -119,14 +126,13 @@ class Server:
         return changed
 
     def _save(self, decisions: list[Decision]) -> bool:
-        changed = False
+        """True if there is something to tell; that a node is still there is none."""
         for decision in decisions:
             if decision.run != self.saved[decision.run.id]:
-                changed = True
                 self.saved[decision.run.id] = decision.run
                 for event in decision.events:
                     self._world.note(f"{decision.run.name}: {event.text}")
-        return changed
+        return any(decision.events for decision in decisions)
 
     def _act(self, actions: list[Action]) -> None:
         self._world.leases.renew({_newest(one.run).key for one in actions if isinstance(one, TellAgent)})
@@ -245,8 +251,11 @@ class Server:
             calm = run.state is RunState.RUNNING and attempt and not attempt.notice and not attempt.fused
             if not calm or run.wish is Wish.CANCEL or run.job.deadline or run.budget is not None:
                 yield self._pause_s
-            if attempt and attempt.notice:
-                yield max((attempt.notice.deadline - self.now).total_seconds(), SOON_S)
+            if attempt and (due := attempt.fused or attempt.notice):
+                yield max((due.deadline - self.now).total_seconds(), SOON_S)
+            if run.costing and (allowance := fuse.own(run)):
+                left_s = fuse.left_s(run, allowance, self.now) - fuse.save_s(run)
+                yield left_s + LOOK_S if left_s > 0 else self._pause_s
 
 
 def _newest(run: Run) -> Attempt:

@@ -40,6 +40,7 @@ class World:
         leaving_s = max(plan.save_s for plan in scenario.plans) + scenario.release_s
         self.outlives_s = scenario.lease_s + leaving_s if scenario.lease_s else 0.0
         self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
+        self.set_back_s = 0.0  # by how much the server's clock was set back, all in all
         self._paused: set[str] = set()
         self._connect()
 
@@ -153,7 +154,7 @@ class World:
         self._paused.discard(run_id)
         usd = run.budget or Decimal(1)
         while run.state is RunState.PAUSED:
-            usd *= 2
+            usd *= 4
             try:
                 run = set_budget(run, usd, self.server.now).run
             except BudgetTooSmall:

@@ -1,0 +1,66 @@
+"""The simulation finds what it is there to find: each safeguard that is taken out breaks its promise."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stoker.engine import fuse
+from stoker.model import checkpoint
+from stoker.testing.world.agent import Agent
+from stoker.testing.world.drawing import stormy
+from stoker.testing.world.server import Server
+from stoker.testing.world.shrinking import broken, shrunk, story
+
+WORLDS = 2_500  # about as many as the short form goes through
+
+
+def first_broken(promise: str) -> int:
+    for seed in range(WORLDS):
+        found = broken(stormy(seed))
+        if found and found.promise == promise:
+            return seed
+    pytest.fail(f"nothing broke the promise `{promise}`")
+
+
+def without_fences(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checkpoint, "visible", lambda positions, _fences: sorted(positions, reverse=True))
+
+
+def without_leases(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Agent, "lease_over", lambda _agent: None)
+
+
+def without_reserve(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fuse, "save_s", lambda _run: 0.0)
+    patch.setattr(fuse, "release_s", lambda _run: 0.0)
+
+
+def acting_before_saving(patch: pytest.MonkeyPatch) -> None:
+    def carry_out(server: Server, decisions: Any, sights: Any) -> bool:
+        actions = [action for decision in decisions for action in decision.actions]
+        server._act([*actions, *server._sweep(sights)])
+        return server._save(decisions)
+
+    patch.setattr(Server, "_carry_out", carry_out)
+
+
+@pytest.mark.parametrize(
+    ("take_out", "promise"),
+    [
+        (without_fences, "one writer"),
+        (without_leases, "nothing outlives its lease"),
+        (without_reserve, "the budget"),
+        (acting_before_saving, "saved before it acts"),
+    ],
+)
+def test_a_safeguard_that_is_taken_out_is_missed(
+    take_out: Callable[[pytest.MonkeyPatch], None], promise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch)
+    seed = first_broken(promise)
+    smallest = shrunk(stormy(seed), promise)
+    assert smallest.size <= stormy(seed).size
+    assert story(smallest)[-1].startswith(f"broken: {promise}")
+    monkeypatch.undo()
+    assert broken(stormy(seed)) is None

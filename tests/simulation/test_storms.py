@@ -1,0 +1,57 @@
+"""Whole lives of runs, from a seed, in a world where everything that can break does."""
+
+import pytest
+
+from stoker.testing.world.__main__ import described
+from stoker.testing.world.drawing import calm, stormy
+from stoker.testing.world.scenario import Fault, Scenario
+from stoker.testing.world.shrinking import broken, shrunk, story
+from stoker.testing.world.world import World
+
+LIVES = 5_000
+MANY_LIVES = 100_000
+BLOCKS = 20
+
+
+def survive(first: int, lives: int) -> None:
+    """Worlds from this seed on, until so many runs have lived. Tells the smallest world that fails."""
+    seed = first
+    while lives > 0:
+        scenario = stormy(seed)
+        if found := broken(scenario):
+            smallest = shrunk(scenario, found.promise)
+            lines = [*described(smallest), *story(smallest), f"again: python -m stoker.testing.world {seed}"]
+            pytest.fail("\n".join([f"seed {seed}: {found}", *lines]), pytrace=False)
+        lives -= len(scenario.plans)
+        seed += 1
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_is_kept_whatever_breaks(block: int) -> None:
+    survive(block * LIVES, LIVES // BLOCKS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_is_kept_for_a_hundred_thousand_lives(block: int) -> None:
+    survive(1_000_000 + block * MANY_LIVES, MANY_LIVES // BLOCKS)
+
+
+@pytest.mark.parametrize("cloud", [False, True])
+def test_nothing_happens_to_a_run_in_calm_weather(cloud: bool) -> None:
+    for seed in range(50):
+        scenario = calm(seed, cloud=cloud)
+        (run,) = World(scenario).live().server.saved.values()
+        assert (len(run.attempts), run.exit_code) == (1, 0)
+
+
+def test_the_same_seed_gives_the_same_story() -> None:
+    assert story(stormy(7)) == story(stormy(7))
+
+
+def test_every_fault_is_drawn() -> None:
+    def faults(scenario: Scenario) -> set[Fault]:
+        return {mishap.fault for mishap in scenario.mishaps}
+
+    assert set().union(*(faults(stormy(seed)) for seed in range(200))) == set(Fault)
