@@ -22,6 +22,7 @@ RESTORE_S = 1.0
 RETRY_S = 5.0
 FENCE_S = 0.5  # between asking whether another attempt has taken over, and the commit
 SLOW = 1 / 3
+MOST_BOOT_S = 900.0
 
 Then = Callable[[], None]
 
@@ -53,6 +54,9 @@ class Agent:
         self._kept: Kept | None = None
         self._notice: Notice | None = None  # the machine's own
         self._fuse: Fuse | None = None
+        if machine.fuse:  # what the machine was told at its start; here, this once, two clocks are compared
+            since_s = (self._clock() - machine.fuse.as_of).total_seconds()
+            self.reckon(machine.fuse, min(max(since_s, 0.0), MOST_BOOT_S))
 
     # What happens to it
 
@@ -76,8 +80,8 @@ class Agent:
         self.hear()
         return self._world.stirred()
 
-    def hear(self) -> None:
-        """What the server has written for it, as far as it can read that."""
+    def hear(self, age_s: float = 0.0) -> None:
+        """What the server has written for it, as far as it can read that. `age_s`: since it last could."""
         if not self.begun or not self._free or self.cut or self.outcome:
             return None
         word = self.shelf.word(self.number)
@@ -85,12 +89,17 @@ class Agent:
             return self._end(Outcome.CANCELLED)
         if word.notice:
             self._heed()
-        fuse = word.fuse or self.shelf.orders.get(self.number)
-        if fuse and fuse != self._fuse:
-            self._fuse = fuse
-            self._timeline.after(max(fuse.seconds - fuse.save_s, 0.0), lambda: self._burn(fuse))
-            self._timeline.after(max(fuse.seconds, 0.0), lambda: self._burn_out(fuse))
+        if word.fuse:
+            self.reckon(word.fuse, age_s)
         return None
+
+    def reckon(self, fuse: Fuse, age_s: float) -> None:
+        """When it has to be gone, by its own clock. `age_s`: the longest that this can be old."""
+        if fuse != self._fuse:
+            self._fuse = fuse
+            left_s = fuse.seconds - max(age_s, 0.0)
+            self._timeline.after(max(left_s - fuse.save_s, 0.0), lambda: self._burn(fuse))
+            self._timeline.after(max(left_s, 0.0), lambda: self._burn_out(fuse))
 
     def warn(self, seconds: float) -> None:
         """The machine's owner says that it will be taken away."""
@@ -274,6 +283,7 @@ class Agent:
         self._life += 1
 
     def _come_to(self) -> None:
+        away_s = self._away_s
         self.hung -= 1
         self.unmute()
         if not self._free:
@@ -290,13 +300,18 @@ class Agent:
         else:
             self.script.go()
             self._go_on()
-        return self.hear()
+        return self.hear(away_s)
 
     def _come_back(self) -> None:
+        away_s = self._away_s
         self.cut -= 1
         self.unmute()
         self._world.leases.settle(self.machine)
-        self.hear()
+        self.hear(away_s)
+
+    @property
+    def _away_s(self) -> float:
+        return 0.0 if self.silent_since is None else self._timeline.now - self.silent_since
 
     @property
     def _free(self) -> bool:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from stoker.engine.market import Market, needs
 from stoker.errors import ProviderFailed
 from stoker.model.job import Job
+from stoker.model.money import Fuse
 from stoker.model.node import NodeSight, Offer
 from stoker.testing.world.machine import Machine
 from stoker.testing.world.scenario import Fault, Scenario
@@ -48,7 +49,7 @@ class Cloud:
             }
         return self._markets[id(job)]
 
-    def start(self, key: str, run: str, offer: Offer | None) -> None:
+    def start(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None = None) -> None:
         """The same key never gives two machines, whatever the answer says."""
         if key in self.machines:
             return
@@ -56,9 +57,9 @@ class Cloud:
             if self.faults[fault]:
                 self.faults[fault] -= 1
                 if fault is Fault.START_UNTOLD:
-                    self._make(key, run, offer)
+                    self._make(key, run, offer, fuse)
                 raise ProviderFailed(fault)
-        self._make(key, run, offer)
+        self._make(key, run, offer, fuse)
 
     def look(self) -> list[NodeSight]:
         if self.faults[Fault.BLIND]:
@@ -113,9 +114,10 @@ class Cloud:
         now = self._timeline.now
         return self.bills[run] + sum(one.cost(now) for one in self.machines.values() if one.run == run)
 
-    def _make(self, key: str, run: str, offer: Offer | None) -> None:
+    def _make(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None) -> None:
         price = self.prices[offer.place] if offer else Decimal(0)
         machine = self.machines[key] = Machine(key, run, offer, self._timeline.now, price)
+        machine.fuse = fuse
         self.made(machine)
         if offer and self.closed[offer.place] > 0:
             machine.trouble = "no-capacity"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from stoker.model.money import Fuse
 from stoker.model.node import NodeSight, NodeState, Offer
 
 
@@ -12,6 +13,7 @@ class Machine:
     """`number` is that of the attempt whose key it has."""
 
     def __init__(self, key: str, run: str, offer: Offer | None, now: float, usd_per_hour: Decimal) -> None:
+        self.fuse: Fuse | None = None  # what it may spend, as far as it was told when it was asked for
         self.key = key
         self.run = run
         self.number = int(key.rpartition("-")[2])

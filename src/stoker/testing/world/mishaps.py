@@ -125,7 +125,7 @@ def _crash(world: World, mishap: Mishap) -> None:
 def _clock(world: World, mishap: Mishap) -> None:
     ahead = mishap.where % 2 == 1
     world.server.clock_wrong_s += mishap.seconds if ahead else -mishap.seconds
-    world.set_back_s += 0.0 if ahead else mishap.seconds
+    world.clock_error_s += mishap.seconds
     _crash(world, replace(mishap, seconds=5.0))
 
 

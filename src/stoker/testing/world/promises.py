@@ -93,9 +93,9 @@ class Promises:
 
     @property
     def _hidden_usd(self) -> float:
-        """What a clock that was set back while no server was there to notice it can hide, and no more."""
+        """What a clock that was set while no server was there to notice it can hide, and no more."""
         dearest = max((float(place.usd_per_hour) for place in self._world.scenario.places), default=0.0) * float(DEAR)
-        return SMALLEST_USD + self._world.set_back_s * dearest / 3600
+        return SMALLEST_USD + self._world.clock_error_s * dearest / 3600
 
     def _one_at_a_time(self) -> None:
         busy: set[str] = set()

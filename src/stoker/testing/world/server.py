@@ -14,6 +14,7 @@ from stoker.engine.lifecycle import node_key
 from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
 from stoker.errors import ProviderFailed
+from stoker.model.money import Fuse
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish
 from stoker.model.run import Attempt, Run, RunState
@@ -143,12 +144,12 @@ class Server:
     def _perform(self, action: Action) -> None:
         match action:
             case StartNode(run):
-                self._order(run, action)
-                self._start_node(run, _newest(run))
+                self._order(run)
+                self._start_node(run, _newest(run), action.fuse)
             case StartSpare(run):
                 number = _newest(run).number + 1
                 ahead = replace(_newest(run), number=number, key=node_key(run, number), offer=_newest(run).spare)
-                self._start_node(run, ahead)
+                self._start_node(run, ahead, action.fuse)
             case TellAgent(run):
                 self._tell(run, action)
             case StopNode(_, key):
@@ -156,15 +157,14 @@ class Server:
             case Land():
                 raise AssertionError("no run here has outputs")
 
-    def _order(self, run: Run, action: StartNode) -> None:
-        shelf = self._world.shelves[run.id]
-        shelf.orders.setdefault(_newest(run).number, action.fuse)
+    def _order(self, run: Run) -> None:
+        self._world.shelves[run.id].orders.add(_newest(run).number)
         if agent := self._world.agents.get(_newest(run).key):
             agent.begin()
 
-    def _start_node(self, run: Run, attempt: Attempt) -> None:
+    def _start_node(self, run: Run, attempt: Attempt, fuse: Fuse | None) -> None:
         try:
-            self._cloud.start(attempt.key, run.id, attempt.offer)
+            self._cloud.start(attempt.key, run.id, attempt.offer, fuse)
         except ProviderFailed as error:
             self._world.note(f"{attempt.key} cannot be started: {error.message}")
             self._trouble[attempt.key] = error.message

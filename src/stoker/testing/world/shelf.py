@@ -30,7 +30,7 @@ class Word:
 @dataclass(slots=True)
 class Shelf:
     full: int = 0  # how many troubles keep it from being written to
-    orders: dict[int, Fuse | None] = field(default_factory=dict)  # by attempt
+    orders: set[int] = field(default_factory=set)  # of attempts
     words: dict[int, Word] = field(default_factory=dict)
     begun: set[int] = field(default_factory=set)  # attempts whose first report is there: each is begun once
     sets: dict[Position, Set] = field(default_factory=dict)

@@ -37,10 +37,10 @@ class World:
         self.crash_s = 0.0  # for how long the server will be away
         self.provider = NAME if scenario.places else "local"
         self.slots = {self.provider: None if scenario.places else scenario.slots}
-        leaving_s = max(plan.save_s for plan in scenario.plans) + scenario.release_s
+        leaving_s = max(scenario.boot_s) + max(plan.save_s for plan in scenario.plans) + scenario.release_s
         self.outlives_s = scenario.lease_s + leaving_s if scenario.lease_s else 0.0
         self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
-        self.set_back_s = 0.0  # by how much the server's clock was set back, all in all
+        self.clock_error_s = 0.0  # by how much the server's clock was set wrong, all in all
         self._paused: set[str] = set()
         self._connect()
 
