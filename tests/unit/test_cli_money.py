@@ -94,7 +94,14 @@ def test_a_narrow_terminal_is_enough(stormy: Receipt) -> None:
 
 def test_a_run_without_attempts_has_a_receipt_of_one_line() -> None:
     made = receipt(story(state=RunState.QUEUED), at(5))
-    assert shown(made) == "ants-1 queued: $0.00 for 0.0 s of machines"
+    assert shown(made) == "ants-1 queued: 0.0 s of machines, which cost nothing"
+
+
+def test_a_run_that_was_free_has_no_column_for_costs() -> None:
+    text = shown(receipt(story(Told(price=Decimal(0), on_demand=None)), at(1000)))
+    assert text.startswith("ants-1 succeeded: 2m 25s of one machine, which cost nothing")
+    assert "$" not in text
+    assert "COST" not in text
 
 
 def test_the_end_of_a_run_has_a_line(stormy: Receipt) -> None:
@@ -197,7 +204,15 @@ def a_terminal(monkeypatch: pytest.MonkeyPatch, kind: str = "xterm") -> Iterator
     with monkeypatch.context() as patch, os.fdopen(follower, "w") as stream:
         patch.setattr(sys, "stdout", stream)
         patch.setattr(sys, "stderr", stream)
-        yield lambda: os.read(leader, 65536).replace(b"\r\n", b"\n")
+
+        def seen() -> bytes:
+            os.write(follower, b"~")
+            data = b""
+            while not data.endswith(b"~"):
+                data += os.read(leader, 65536)
+            return data.removesuffix(b"~").replace(b"\r\n", b"\n")
+
+        yield seen
     os.close(leader)
 
 

@@ -28,7 +28,13 @@ _NOBODY = "(nobody said)"
     ],
 )
 @click.argument("experiment", required=False, default="")
-@click.option("--by", type=click.Choice(list(By)), default=By.EXPERIMENT, help="What to sum by.", show_default=True)
+@click.option(
+    "--by",
+    type=click.Choice([str(by) for by in By]),
+    default=str(By.EXPERIMENT),
+    help="What to sum by.",
+    show_default=True,
+)
 @click.option("--since", default="", metavar="TIME", help="Only what was spent since: `30d` ago, or a time.")
 @json_option()
 def command(experiment: str, by: str, since: str, as_json: bool) -> None:

@@ -38,8 +38,10 @@ def receipt_lines(receipt: Receipt, now: datetime, width: int, paint: Paint) -> 
 
 def title(receipt: Receipt) -> str:
     so_far = "" if receipt.final or not receipt.usd_per_hour else f" so far, {usd(receipt.usd_per_hour)}/h now"
-    time = words.duration(float(receipt.seconds))
-    return f"{receipt.run} {receipt.state}: {usd(receipt.usd)} for {time} of {_machines(receipt)}{so_far}"
+    time = f"{words.duration(float(receipt.seconds))} of {_machines(receipt)}"
+    if receipt.free:
+        return f"{receipt.run} {receipt.state}: {time}, which cost nothing"
+    return f"{receipt.run} {receipt.state}: {usd(receipt.usd)} for {time}{so_far}"
 
 
 def short(receipt: Receipt) -> str:
@@ -74,6 +76,7 @@ def _parts(receipt: Receipt, width: int, paint: Paint) -> list[str]:
     shown, whole = figures(receipt)
     rows = [[_SIGNS[one.part], str(one.part), one.time, one.percent, one.dollars] for one in shown]
     rows.append(["", "whole", whole.time, whole.percent, whole.dollars])
+    rows = [[*row[:-1], ""] for row in rows] if receipt.free else rows
     return [f"  {line}" for line in table(columns, rows, width - 2, paint)]
 
 
@@ -91,7 +94,7 @@ def _stays(receipt: Receipt, clock: Clock, width: int, paint: Paint) -> list[str
             machine(one),
             clock(one.since),
             words.duration(float(one.whole.seconds)),
-            usd(one.whole.usd),
+            usd(one.whole.usd) if one.whole.usd else "",
         ]
         for one in receipt.stays
     ]

@@ -92,7 +92,7 @@ def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
             continue
         yield from _refusals(refused, clock)
         refused = []
-        yield from _began(attempt, before, stays.get(attempt.number), clock)
+        yield from _began(attempt, before, stays.get(attempt.number), run.job.on, clock)
         yield from _ended(attempt, taken.get(attempt.number), clock)
         before = attempt
     yield from _refusals(refused, clock)
@@ -105,27 +105,31 @@ def _refusals(refused: Sequence[Attempt], clock: Clock) -> Iterator[_Line]:
     last = refused[-1]
     tries = "" if len(refused) == 1 else f" ({len(refused)} tries since {clock(refused[0].asked_at)})"
     at = last.ended_at or last.asked_at
-    yield _Line(at, f"{clock(at)} {_node(last)} could not be had{tries}: {last.message or last.trouble}")
+    yield _Line(at, f"{clock(at)} {_node(last, 'a node')} could not be had{tries}: {last.message or last.trouble}")
 
 
-def _began(attempt: Attempt, before: Attempt | None, stay: Stay | None, clock: Clock) -> Iterator[_Line]:
+def _began(attempt: Attempt, before: Attempt | None, stay: Stay | None, on: str, clock: Clock) -> Iterator[_Line]:
     began = attempt.started_at
     if began is None:
-        yield _Line(attempt.asked_at, f"{clock(attempt.asked_at)} {_node(attempt)} was asked for{_spent_on(stay)}")
+        yield _Line(
+            attempt.asked_at,
+            f"{clock(attempt.asked_at)} {_node(attempt, f'a node of {on}')} was asked for{_spent_on(stay)}",
+        )
         return
     if before is None or before.ended_at is None:
         waited = f"{duration((began - attempt.asked_at).total_seconds())} after it was asked for"
-        yield _Line(began, f"{clock(began)} the script started on {_node(attempt)}, {waited}{_spent_on(stay)}")
+        yield _Line(began, f"{clock(began)} the script started on {_node(attempt, on)}, {waited}{_spent_on(stay)}")
         return
     gap = duration((began - before.ended_at).total_seconds())
     where = f" in {attempt.offer.place}" if attempt.offer and attempt.offer.place else ""
     yield _Line(began, f"{clock(began)} it went on from {_base(attempt)}, on a new node{where} {gap} later")
 
 
-def _node(attempt: Attempt) -> str:
+def _node(attempt: Attempt, otherwise: str) -> str:
+    """The kind of machine, where its provider has several."""
     offer = attempt.offer
     if offer is None or not offer.usd_per_hour:
-        return "a node"
+        return otherwise
     return f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}"
 
 

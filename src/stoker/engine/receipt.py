@@ -186,7 +186,7 @@ def _priced(line: Line, stretches: Sequence[_Stretch]) -> dict[str, Share]:
                 waiting, at = waiting[1:], 0
     longest = max(Part, key=lambda part: us[part])
     nano[longest] += sum(one.nano_usd for one in stretches) - sum(nano.values())
-    return {part: Share(us[part] * _SECOND, nano[part] * NANO) for part in Part}
+    return {part: Share(us[part] * _SECOND, nano[part] * NANO if nano[part] else Decimal(0)) for part in Part}
 
 
 def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterator[Taken]:
