@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 from benchmarks.measure import Goal, Plan, Result
 from stoker.testing.world.drawing import calm, stormy
@@ -21,9 +22,7 @@ def run(plan: Plan) -> Result:
         CLOUD: [calm(seed, cloud=True) for seed in range(lives)],
         STORMY: [stormy(seed) for seed in range(lives)],
     }
-    contestants: dict[str, Callable[[], float]] = {
-        name: lambda some=some: _lives_per_s(some) for name, some in scenarios.items()
-    }
+    contestants = {name: partial(_lives_per_s, some) for name, some in scenarios.items()}
     for name, samples in plan.interleave(contestants).items():
         goal = Goal(at_least=1_000) if name == CALM else None
         result.add(f"{name}: lives", "per s", samples, goal)

@@ -74,8 +74,10 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.node and seen.node.unfinished:  # whoever began to make it died meanwhile: there is nothing there to lose
         seen = replace(seen, node=None)
     if seen.report:
-        run = replace(run, output_files=seen.report.output_files, output_bytes=seen.report.output_bytes)
-        run = _marked(run, seen.report, now)
+        said = seen.report
+        if (run.output_files, run.output_bytes) != (said.output_files, said.output_bytes):
+            run = replace(run, output_files=said.output_files, output_bytes=said.output_bytes)
+        run = _marked(run, said, now)
         attempt = _newest(run)
     if seen.trouble:
         run = replace(run, hint=seen.trouble_hint)

@@ -64,7 +64,7 @@ def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
 
 def _settled(run: Run, attempt: Attempt) -> bool:
     """It works, and nothing else is about to happen to it."""
-    busy = attempt.notice or attempt.spare or run.wish is not Wish.GO_ON
+    busy = attempt.notice or attempt.spare or attempt.fused or run.wish is not Wish.GO_ON
     return attempt.state is AttemptState.RUNNING and not busy
 
 

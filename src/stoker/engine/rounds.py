@@ -67,9 +67,10 @@ def decide(
             after[run.id] = begun.run
             allowed = allowances(after.values(), limits, now)
     for run_id, decision in list(decisions.items()):
-        offers = paying.payable(decision.run, market, allowed.get(run_id), now)
-        if spare := _spare(decision.run, seen.get(run_id), offers or {}, now):
-            decisions[run_id] = _joined(decision, ask_ahead(decision.run, spare, now))
+        if market and _may_ask_ahead(decision.run):
+            offers = paying.payable(decision.run, market, allowed.get(run_id), now)
+            if spare := _spare(decision.run, seen.get(run_id), offers or {}, now):
+                decisions[run_id] = _joined(decision, ask_ahead(decision.run, spare, now))
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     allowed = allowances(after.values(), limits, now)
     return [
@@ -79,7 +80,8 @@ def decide(
 
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
     decision = paying.advanced(before, metered, sighting, allowance, now)
-    return replace(decision, run=with_effort(decision.run, sighting.report))
+    after = with_effort(decision.run, sighting.report)
+    return decision if after is decision.run else replace(decision, run=after)
 
 
 def _joined(first: Decision, then: Decision) -> Decision:
@@ -105,14 +107,20 @@ def _offer(run: Run, sighting: Sighting | None, market: Market, now: datetime) -
     return offer, "" if offer else why_none(run, market, now)
 
 
-def _spare(run: Run, sighting: Sighting | None, market: Market, now: datetime) -> Offer | None:
-    """What to ask for ahead, where the newest attempt's machine is about to be taken and nothing was asked for yet, or
-    where the run would rather be elsewhere."""
+def _may_ask_ahead(run: Run) -> bool:
+    """Its machine is about to be taken and nothing was asked for yet, or it might rather be elsewhere."""
     attempt = run.attempt
     if attempt is None or attempt.state.over or attempt.spare or run.wish is not Wish.GO_ON:
-        return None
+        return False
     if attempt.notice:
-        return None if attempt.notice.drill or attempt.notice.returns else choose(run, market, now)
+        return not attempt.notice.drill and not attempt.notice.returns
+    return run.job.deadline is not None
+
+
+def _spare(run: Run, sighting: Sighting | None, market: Market, now: datetime) -> Offer | None:
+    """What to ask for ahead, of a run that may."""
+    if run.attempt and run.attempt.notice:
+        return choose(run, market, now)
     in_the_way = sighting is None or sighting.leftovers  # perhaps what is left of the last one asked for ahead
     return None if in_the_way else wanted(run, market, now)
 

@@ -58,6 +58,10 @@ def _false_alarm(world: World, agent: Agent, seconds: float) -> None:
     world.timeline.after(min(seconds, 30.0), agent.reassure)
 
 
+def _death(world: World, agent: Agent, _seconds: float) -> None:
+    world.cloud.take_away(agent.machine, "it died", taken=False)
+
+
 def _unseen(world: World, agent: Agent, seconds: float) -> None:
     machine = agent.machine
     machine.unseen += 1
@@ -73,7 +77,7 @@ def _unseen(world: World, agent: Agent, seconds: float) -> None:
 ON_A_NODE: dict[Fault, Callable[[World, Agent, float], None]] = {
     Fault.EVICTION: _eviction,
     Fault.FALSE_ALARM: _false_alarm,
-    Fault.DEATH: lambda world, agent, _: world.cloud.take_away(agent.machine, "it died", taken=False),
+    Fault.DEATH: _death,
     Fault.HANG: lambda _, agent, seconds: agent.hang(seconds),
     Fault.CUT_OFF: lambda _, agent, seconds: agent.cut_off(seconds),
     Fault.SLOWNESS: lambda _, agent, __: agent.slow_down(),

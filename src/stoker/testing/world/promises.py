@@ -13,11 +13,13 @@ from stoker.model.report import Outcome
 from stoker.model.run import AttemptState, Run, RunState
 from stoker.testing.world.cloud import DEAR
 from stoker.testing.world.machine import Machine
+from stoker.testing.world.scenario import Fault
 from stoker.testing.world.shelf import Set, Shelf
 
 if TYPE_CHECKING:
     from stoker.testing.world.world import World
 
+LEAP_S = 5.0  # until a price that has changed is seen
 LEAVING_S = 60.0  # for a node whose lease is over to save and be gone
 SMALLEST_USD = 1e-5  # a thousandth of a cent: clocks count microseconds
 
@@ -88,14 +90,18 @@ class Promises:
 
     def _within_budget(self, run: Run) -> None:
         bill = self._world.cloud.bill(run.id)
-        if run.budget is not None and bill > float(run.budget) + self._hidden_usd:
+        if run.budget is not None and bill > float(run.budget) and bill > float(run.budget) + self._hidden_usd:
             raise Broken("the budget", f"{run.name} may cost ${run.budget} and has cost ${bill:.6f}")
 
     @property
     def _hidden_usd(self) -> float:
-        """What a clock that was set while no server was there to notice it can hide, and no more."""
-        dearest = max((float(place.usd_per_hour) for place in self._world.scenario.places), default=0.0) * float(DEAR)
-        return SMALLEST_USD + self._world.clock_error_s * dearest / 3600
+        """What nobody can know in time: how long a server was away whose clock was set meanwhile, and a price that
+        leaps while a machine saves and is given back."""
+        scenario = self._world.scenario
+        dearest = max((float(place.usd_per_hour) for place in scenario.places), default=0.0) * float(DEAR)
+        leaps = any(mishap.fault is Fault.DEAR for mishap in scenario.mishaps)
+        leaving_s = max(plan.save_s for plan in scenario.plans) + scenario.release_s + LEAP_S
+        return SMALLEST_USD + (self._world.clock_error_s + (leaving_s if leaps else 0.0)) * dearest / 3600
 
     def _one_at_a_time(self) -> None:
         busy: set[str] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from stoker.engine.sighting import Sighting
 from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
 from stoker.errors import ProviderFailed
 from stoker.model.money import Fuse
-from stoker.model.node import NodeSight, NodeState
+from stoker.model.node import Need, NodeSight, NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run import Attempt, Run, RunState
 from stoker.testing.world.scenario import Fault
@@ -111,7 +111,7 @@ class Server:
         self._step()
         runs = [run for run in self.saved.values() if run.open]
         seen = {run.id: self._sighting(run, sights) for run in runs if not rounds.untouched(run)}
-        market = {}
+        market: dict[tuple[str, Need], Sequence[Offer]] = {}
         for run in runs:
             market.update(self._cloud.market(run.job))
         decisions = rounds.decide(runs, seen, self._world.slots, self.now, market)
