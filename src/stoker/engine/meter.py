@@ -94,7 +94,7 @@ def _after(spell: Spell, sight: NodeSight | None, seen: Sighting, run: Run, now:
         yield closed
         yield from _after(replace(spell, since=now, seen_at=now if spell.seen_at else None), sight, seen, run, now)
     elif sight is None:
-        yield spell if _is_expected(spell, run) else replace(spell, until=_gone_by(run, last, seen, now))
+        yield spell if _is_expected(spell, run) else replace(spell, until=_gone_by(run, spell.key, last, seen, now))
     elif sight.state is NodeState.GONE and sight.usd_per_hour <= 0:
         never = spell.seen_at is None and sight.trouble in WEATHER  # it could not be had, so nobody counted
         yield replace(spell, until=spell.since if never else now)
@@ -131,13 +131,17 @@ def _is_expected(spell: Spell, run: Run) -> bool:
     return spell.key == ahead or (spell.key == attempt.key and not attempt.state.over)
 
 
-def _gone_by(run: Run, last: datetime, seen: Sighting, now: datetime) -> datetime:
+def _outcome(run: Run, key: str) -> Outcome | None:
+    return next((attempt.outcome for attempt in run.attempts if attempt.key == key), None)
+
+
+def _gone_by(run: Run, key: str, last: datetime, seen: Sighting, now: datetime) -> datetime:
     """A node that is no longer there went at some moment since it was last seen: now at the latest, or, where nobody
     looked for long, when its lease was over; one that said that its own fuse ended it, when its budget was spent."""
     if not seen.outlives_s:
         return now
     ends = [now, last + timedelta(seconds=MARK_S + seen.outlives_s)]
-    by_fuse = seen.report is not None and seen.report.outcome is Outcome.BUDGET_REACHED
+    by_fuse = Outcome.BUDGET_REACHED in (seen.report.outcome if seen.report else None, _outcome(run, key))
     left = (run.budget or Decimal(0)) - spent(run, last)
     if by_fuse and left > 0:
         ends.append(last + timedelta(microseconds=int(left * _HOUR_US / rate(run))))

@@ -217,8 +217,7 @@ class Money:
                 raise wrong(path, value, self)
             if isinstance(value, int) and abs(value) >= 10**9:
                 raise wrong(path, value, self)
-            text = str(value).strip().removesuffix("USD").strip()
-            amount = Decimal(text.removeprefix("$").strip())
+            amount = Decimal(str(value).strip().removeprefix("$").strip())
         except InvalidOperation:
             raise wrong(path, value, self.elsewhere if _is_money(str(value)) else self) from None
         if not amount.is_finite() or not 0 < amount < 10**9:
