@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -69,8 +70,10 @@ def write(trace: Trace, file: TextIO) -> None:
     lines = csv.writer(file, lineterminator="\n")
     lines.writerow(HEAD)
     lines.writerow((0, ON_DEMAND, 1, trace.on_demand))
-    changes = [change for place in trace.places for change in _changes(place, trace.length_s)]
-    lines.writerows(sorted(changes, key=lambda change: change[0]))
+    changes: list[tuple[float, str, int, Decimal]] = [
+        change for place in trace.places for change in _changes(place, trace.length_s)
+    ]
+    lines.writerows(sorted(changes, key=itemgetter(0)))
 
 
 def of_availability(named: Mapping[str, Any], spot: Decimal, on_demand: Decimal) -> Trace:

@@ -27,7 +27,7 @@ class Cloud:
         self._timeline = timeline
         self._changed = changed
         self.machines: dict[str, Machine] = {}
-        self.bills: Counter[str] = Counter()  # by run: what machines that are no more have cost
+        self.bills: dict[str, float] = {}  # by run: what machines that are no more have cost
         self.made: Callable[[Machine], None] = lambda _: None
         self.booted: Callable[[Machine], None] = lambda _: None
         self.died: Callable[[Machine], None] = lambda _: None
@@ -112,7 +112,7 @@ class Cloud:
     def bill(self, run: str) -> float:
         """What the run has cost so far: the truth, which the engine has to reckon by itself."""
         now = self._timeline.now
-        return self.bills[run] + sum(one.cost(now) for one in self.machines.values() if one.run == run)
+        return self.bills.get(run, 0.0) + sum(one.cost(now) for one in self.machines.values() if one.run == run)
 
     def _make(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None) -> None:
         price = self.prices[offer.place] if offer else Decimal(0)
@@ -140,7 +140,7 @@ class Cloud:
         machine.switch_off(now)
         self.died(machine)
         self.machines.pop(machine.key, None)
-        self.bills[machine.run] += machine.cost(now)
+        self.bills[machine.run] = self.bills.get(machine.run, 0.0) + machine.cost(now)
         self._changed()
 
     def _offer(self, place: str, *, spot: bool) -> Offer:

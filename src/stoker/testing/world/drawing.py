@@ -17,7 +17,7 @@ LONG_FAULTS = (Fault.HANG, Fault.CUT_OFF, Fault.UNSEEN, Fault.FULL_STORE, Fault.
 def calm(seed: int, *, cloud: bool = False) -> Scenario:
     """One run, and nothing happens to it."""
     drawn = random.Random(seed)
-    plan = Plan(_job(NAME if cloud else "local", retries=0), work_s=drawn.uniform(60, 3600))
+    plan = Plan(_job(NAME if cloud else "local", retries=0), work_s=drawn.uniform(60, 3600), save_every_s=600.0)
     return Scenario(seed, (plan,), places=_places(drawn) if cloud else (), lease_s=600.0 if cloud else 0.0)
 
 
