@@ -27,6 +27,7 @@ from sqlalchemy import (
     or_,
     select,
     text,
+    union_all,
     update,
 )
 from sqlalchemy.exc import DatabaseError
@@ -60,6 +61,8 @@ _EVENTS = Table(
     Column("kind", String),
     Column("text", Text),
 )
+
+_REMOVED = Table("removed_runs", _META, Column("id", String, primary_key=True), Column("facts", Text))
 
 Change = tuple[Run, Sequence[Event]]
 
@@ -115,7 +118,12 @@ class Database:
                 connection.execute(insert(_RUNS), rows)
 
     def remove(self, run_id: str) -> None:
+        """What it has cost is remembered."""
         with self._engine.begin() as connection:
+            facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.id == run_id)).scalar()
+            if facts and (run := _run(facts)).spells:
+                bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
+                connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
             connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id == run_id))
             connection.execute(delete(_RUNS).where(_RUNS.c.id == run_id))
 
@@ -149,10 +157,11 @@ class Database:
             return [json.loads(facts) | {"packages": {}} for facts in connection.execute(query).scalars()]
 
     def paid_runs(self) -> list[Run]:
-        """Those whose nodes have cost something, oldest first."""
-        query = select(_RUNS.c.facts).where(_RUNS.c.facts.contains('"spells":[{', autoescape=True)).order_by(_RUNS.c.id)
+        """Those whose nodes have cost something, oldest first; of removed ones, no more than that."""
+        there = select(_RUNS.c.id, _RUNS.c.facts).where(_RUNS.c.facts.contains('"spells":[{', autoescape=True))
+        query = union_all(there, select(_REMOVED.c.id, _REMOVED.c.facts))
         with self._engine.connect() as connection:
-            return [_run(facts) for facts in connection.execute(query).scalars()]
+            return [_run(facts) for _, facts in sorted(tuple(row) for row in connection.execute(query))]
 
     def snapshots_in_use(self) -> set[str]:
         with self._engine.connect() as connection:

@@ -62,6 +62,10 @@ _STEPS: list[list[str]] = [
             PRIMARY KEY (period, person)
         )""",
     ],
+    [
+        # What was spent stays spent, also when whoever spent it removes the run.
+        "CREATE TABLE removed_runs (id VARCHAR(40) PRIMARY KEY, facts TEXT NOT NULL)",
+    ],
 ]
 NEWEST = len(_STEPS)
 
