@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from stoker.cli import cost, terminal
 from stoker.cli.feed import Source
 from stoker.cli.meterline import meter_line
 from stoker.cli.offertext import offer_lines
+from stoker.cli.portrait import portrait
 from stoker.cli.printer import TextPrinter
 from stoker.cli.receipttext import receipt_lines, short
 from stoker.client.receiptwords import figures, left_words
@@ -277,3 +279,10 @@ def test_sums_are_shown_as_finely_as_they_need() -> None:
     ]
     assert (step(4100), step(2.5)) == ("4,100", "2.5")
     assert how_old(None, START) == "fixed"
+
+
+def test_a_portrait_says_what_the_run_has_cost() -> None:
+    lines = portrait(story(Told()), [], [], Path(), at(1000), 100, plain)
+    assert "  cost       $0.1500; where it went: stoker receipt ants-1" in lines
+    free = portrait(story(Told(price=Decimal(0))), [], [], Path(), at(1000), 100, plain)
+    assert not any("$" in line for line in free)

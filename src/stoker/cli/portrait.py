@@ -9,8 +9,10 @@ from pathlib import Path
 from stoker.cli import words
 from stoker.cli.ending import seen_from
 from stoker.cli.jobtext import settings
+from stoker.cli.meterline import meter_line, spent_by
 from stoker.cli.states import ATTEMPT_STYLES, STYLES
 from stoker.cli.tables import Cell, Column, Paint, one_line, pairs, table
+from stoker.client.spelling import usd
 from stoker.model.report import DataFigures
 from stoker.model.run import Attempt, Event, Run, RunState
 from stoker.model.snapshot import Entry
@@ -63,6 +65,7 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("code", _code(run)),
         ("software", _software(run)),
         ("data", "\n".join(_data(run))),
+        ("cost", _cost(run, now)),
         ("outputs", f"{amount}{landed}" if amount else ""),
         ("node", _kept(run, now)),
         ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
@@ -76,6 +79,13 @@ def _kept(run: Run, now: datetime) -> str:
         return ""
     left = words.duration((run.kept_until - now).total_seconds())
     return f"kept for {left}: stoker exec {run.name} -- COMMAND looks into it, stoker release {run.name} gives it back"
+
+
+def _cost(run: Run, now: datetime) -> str:
+    if not run.spells:
+        return ""
+    so_far = meter_line(run, now) or usd(spent_by(run, now))
+    return f"{so_far}; where it went: stoker receipt {run.name}"
 
 
 def _data(run: Run) -> list[str]:
