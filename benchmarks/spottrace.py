@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -73,7 +72,7 @@ def write(trace: Trace, file: TextIO) -> None:
     changes: list[tuple[float, str, int, Decimal]] = [
         change for place in trace.places for change in _changes(place, trace.length_s)
     ]
-    lines.writerows(sorted(changes, key=itemgetter(0)))
+    lines.writerows(sorted(changes))
 
 
 def of_availability(named: Mapping[str, Any], spot: Decimal, on_demand: Decimal) -> Trace:

@@ -16,9 +16,9 @@ SUPPOSED_HOURS = 1.0
 
 
 def rate_per_hour(run: Run) -> float | None:
-    """How often the run's nodes have been taken away, for whoever decides how often to save. None where no attempt of
-    it has come to its end."""
-    over = [attempt for attempt in run.attempts if attempt.state.over]
+    """How often the run's nodes have been taken away, for whoever decides how often to save. Attempts for which
+    none could be had do not count. None where no other has come to its end."""
+    over = [attempt for attempt in run.attempts if attempt.state.over and attempt.started_at]
     spans = [one.ended_at - one.started_at for one in over if one.started_at and one.ended_at]
     hours = sum(max(span.total_seconds(), 0.0) for span in spans) / 3600
     evictions = sum(one.state in (AttemptState.EVICTED, AttemptState.LOST) for one in over)
