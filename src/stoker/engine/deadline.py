@@ -46,11 +46,13 @@ class Outlook:
 
     @property
     def urgency(self) -> Urgency:
-        """Of a run that waits for a machine: it has to start once whatever is chosen, and again if it is evicted."""
+        """Of a run that waits for a machine: it has to start once whatever is chosen, and again if it is evicted. One
+        of which nobody knows how long it takes does not wait: it has to work for that to be known."""
         spare_s = self.slack_s - 2 * self.change_s
         if spare_s < 0:
             return Urgency.URGENT
-        return Urgency.RELAXED if spare_s > self.evictions * self.change_s else Urgency.STEADY
+        waits = self.measured and spare_s > self.evictions * self.change_s
+        return Urgency.RELAXED if waits else Urgency.STEADY
 
     @property
     def endangered(self) -> bool:

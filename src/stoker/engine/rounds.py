@@ -60,7 +60,7 @@ def decide(
             decisions[run.id] = _with_reason(decisions.get(run.id, Decision(run)), waits)
             continue
         so_far, begun = decisions.get(run.id, Decision(run)), begin(run, now, offer)
-        if run.job.deadline and offer:
+        if run.job.deadline and offer and not offer.spot:
             begun = begun.noting(now, "deadline", words(run, now))
         decisions[run.id] = _joined(so_far, begun)
         if limits.given:  # what this one may cost is no longer there for those behind it
