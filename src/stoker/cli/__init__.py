@@ -49,7 +49,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "server": "Start, stop or look at this computer's server.",
         "store": "Say where runs and data are kept: a folder, Azure Blob or S3.",
         "workspace": "Use your team's cloud and store, from one file.",
-        "admin": "Set up a cloud for a team, limit its costs, and take it away again.",
+        "admin": "Set up a cloud for a team, limit its costs, remove it.",
         "twin": "Start, stop or look at the twin, the simulated cloud.",
         "schema": "Print the JSON Schema of the job file, for editors.",
         "completion": "Print the script that completes commands in a shell.",

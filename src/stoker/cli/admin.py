@@ -43,7 +43,7 @@ class Lazy(Group):
     ],
 )
 def command() -> None:
-    """Set up a cloud for a team, limit its costs, and take it away again.
+    """Set up a cloud for a team, limit its costs, remove it.
 
     Practitioners need none of this: they get one file, and `stoker workspace use FILE`.
     """

@@ -116,31 +116,26 @@ class Workspaces:
 
     def _wanted(self, handover: Handover, provider: str) -> Mapping[str, Any]:
         """The account, with what its user has added of their own, as an ssh key, while it was of this workspace."""
-        there, given = self._account(provider) or {}, dict(handover.accounts[provider])
-        same = there.get("workspace") == given.get("workspace") and there.get("subscription") == given.get(
-            "subscription"
-        )
-        return {**there, **given} if same else given
+        there, given = self._account(provider) or {}, handover.accounts[provider]
+        return {**there, **given} if _same(there, given) else given
 
     def _give(self, handover: Handover, provider: str) -> str:
         """Writes a provider's account. Returns what the one of before is called now, if somebody wrote that by hand."""
         path, before = self._file(provider), self._account(provider)
-        wanted = self._wanted(handover, provider)
-        aside: Path | None = None
-        if before is not None and not before.items() <= wanted.items() and not self._ours(provider, before):
-            aside = path.replace(path.with_suffix(".json.before"))
+        wanted, aside = self._wanted(handover, provider), ""
+        if before is not None and not any(_same(before, one.accounts.get(provider, {})) for one in self.all()):
+            aside = str(path.replace(path.with_suffix(".json.before")))
         _write(path, json.dumps(dict(wanted), indent=2) + "\n")
-        return str(aside or "")
-
-    def _ours(self, provider: str, account: Mapping[str, Any]) -> bool:
-        """It came from a workspace that is known, so that it can be had again."""
-        return any(
-            one.accounts.get(provider, {}).items() <= account.items() for one in self.all() if provider in one.accounts
-        )
+        return aside
 
     def _file(self, provider: str) -> Path:
         """Where a provider reads its account."""
         return self._home.root / f"{provider}.json"
+
+
+def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """They are accounts of one workspace."""
+    return bool(one) and all(one.get(word) == other.get(word) for word in ("workspace", "subscription"))
 
 
 def _read(path: Path) -> Handover:

@@ -78,7 +78,8 @@ class Workspace:
         budget, mails = setupasked.budget(asked)
         people, regions = setupasked.practitioners(asked), setupasked.regions(asked)
         group, account, network = setupasked.group(asked), setupasked.account(asked), ""
-        assert self._tenant  # asks for the subscription, before anything else
+        setupasked.network(asked, regions)
+        assert self._tenant  # asks for the subscription: from here on the cloud answers
         there = self._group_there(workspace, group)
         if there:
             group, settled, home = there
