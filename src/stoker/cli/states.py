@@ -14,6 +14,7 @@ STYLES: dict[RunState, str] = {
     RunState.CANCELLED: "warn",
 }
 ENDED: dict[RunState, str] = {
+    RunState.PAUSED: "is paused",
     RunState.SUCCEEDED: "has succeeded",
     RunState.FAILED: "has failed",
     RunState.CANCELLED: "was cancelled",

@@ -1,0 +1,118 @@
+"""The fuse beside the cloud's own bill: runs with small budgets on machines of the twin, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from azuretwin import TRAIN, Cloud, azure_user, right_end, set_up, timeline
+from shell import Shell
+
+pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+
+SIZE, REGION = "Standard_D2s_v5", "eastus"
+PRICE = 9.0  # an hour: a cent lasts four seconds
+READY_S, RELEASE_S = 4.0, 8.0  # as the twin does it, on a busy computer
+STEPS = 330  # of 0.1 s
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("budget")) as (shell, cloud):
+        cloud.ask("price", size=SIZE, region=REGION, usd_per_hour=PRICE)
+        set_up(shell, cloud, regions=[REGION], sizes=[SIZE], ready_s=READY_S, release_s=RELEASE_S, disk_gb=32)
+        shell.stoker("server", "stop")
+        yield shell, cloud
+
+
+def write_job(shell: Shell, budget: str) -> None:
+    shell.write("train.py", TRAIN)
+    more = {"budget": budget} if budget else {}
+    shell.job("python3 train.py", on="azure", spot=True, env={"STEPS": str(STEPS), "STEP_S": "0.1"}, **more)
+
+
+def begin(shell: Shell, name: str, budget: str, code: int = 0) -> str:
+    write_job(shell, budget)
+    return shell.stoker("run", "--detach", "--name", name, code=code).stderr
+
+
+def billed(cloud: Cloud) -> Decimal:
+    return Decimal(str(cloud.ask("bill")["usd"]))
+
+
+def spent(shell: Shell, run: str) -> Decimal:
+    return Decimal(json.loads(shell.stoker("budget", run, "--json").stdout)["budget"]["spent_usd"])
+
+
+def stopped(shell: Shell, cloud: Cloud, run: str) -> dict[str, Any]:
+    shell.wait_for(cloud.empty, "nothing to be left", 120)
+    shell.wait_for(lambda: shell.facts(run)["state"] == "paused", f"{run} to be paused", 60)
+    return shell.facts(run)
+
+
+def meter_stops(shell: Shell, run: str) -> Decimal:
+    shell.wait_for(lambda: all(one["until"] for one in shell.facts(run)["spells"]), "the last machine to be seen gone")
+    return spent(shell, run)
+
+
+def test_a_run_stops_before_each_budget_is_spent_also_alone_and_goes_on_to_the_same_bits(
+    user: tuple[Shell, Cloud],
+) -> None:
+    shell, cloud = user
+    begin(shell, "small", "0.08")
+    facts = stopped(shell, cloud, "small")
+    assert facts["attempts"][0]["outcome"] == "budget-reached"
+    assert facts["reason"] == "its budget of $0.08 is spent"
+    assert facts["hint"] == "stoker budget small 0.16"
+    assert {"fuse", "paused"} <= set(timeline(shell, "small"))
+    assert Decimal("0.03") < billed(cloud) <= meter_stops(shell, "small") <= Decimal("0.08")
+
+    refused = shell.stoker("budget", "small", "0.09", code=2).stderr
+    assert "$0.09 is too little for `small`: it takes at least $0.1" in refused
+    shell.stoker("budget", "small", "0.15")
+    shell.wait_for(lambda: len(shell.facts("small")["attempts"]) == 2, "the second attempt")
+    shell.wait_for(lambda: shell.facts("small")["state"] == "running", "it to run")
+    server = json.loads((shell.home / "server.json").read_text())
+    os.kill(server["pid"], signal.SIGKILL)
+    shell.wait_for(cloud.empty, "the machine to remove itself", 120)
+    alone = billed(cloud)
+    assert Decimal("0.08") < alone <= Decimal("0.15"), "with nobody to tell it"
+
+    shell.stoker("budget", "small", "1")
+    facts = right_end(shell, cloud, "small", STEPS)
+    assert [one["outcome"] for one in facts["attempts"]] == ["budget-reached", "budget-reached", "succeeded"]
+    assert billed(cloud) <= meter_stops(shell, "small") <= Decimal(1)
+
+
+def test_a_budget_below_the_cheapest_start_is_refused_with_the_least_that_would_do(user: tuple[Shell, Cloud]) -> None:
+    shell, _ = user
+    said = begin(shell, "tiny", "0.05", code=2)
+    assert "stoker.yaml:1:" in said
+    assert (
+        f"budget: found `$0.05`, expected at least $0.07: the shortest run on the cheapest offer, a {SIZE} in" in said
+    )
+
+
+def test_attached_to_a_run_that_is_paused_the_command_ends_with_a_code_of_its_own(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    shell.stoker("admin", "limit", "--day", "0.01")
+    write_job(shell, "")
+    attached = shell.start("run", "--name", "held")
+    shell.wait_for(lambda: shell.stoker("show", "held", code=None).returncode == 0, "it to be submitted")
+    held = shell.wait_for(lambda: shell.facts("held")["reason"], "the limit to hold it")
+    assert "the limit of everybody together of $0.01 a day leaves $0.00" in held
+    assert shell.facts("held")["state"] == "queued", "it goes on by itself when a new day begins"
+    shell.stoker("admin", "limit", "--day", "none")
+    shell.wait_for(lambda: shell.facts("held")["attempts"], "it to start")
+    shell.stoker("budget", "held", "0.01")
+    _, said = attached.communicate(timeout=120)
+    assert attached.returncode == 75, said
+    assert "held is paused: its budget of $0.01 is spent" in said
+    assert "hint: stoker budget held 0.02" in said
+    shell.stoker("cancel", "held", "--yes")
+    shell.wait_for(cloud.empty, "nothing to be left", 60)
