@@ -148,3 +148,10 @@ def test_a_node_that_was_only_begun_is_asked_for_again(run: Run, now: datetime) 
 def test_what_belongs_to_another_server_is_never_swept() -> None:
     theirs = NodeSight("x-1", NodeState.GONE, server="another", expired=True)
     assert sweep("cloud", [theirs], set(), {"x-1": 1e6}) == []
+
+
+def test_a_run_that_had_an_offer_waits_until_offers_are_known_again(run: Run, now: datetime) -> None:
+    """A server that has just started sees that the machine is gone before it knows what is to be had."""
+    gone = taken("r-1")
+    (decision,) = decide([run], {run.id: Sighting(node=gone, nodes=(gone,))}, {"cloud": None}, now, {})
+    assert (decision.run.state, len(decision.run.attempts)) == (RunState.QUEUED, 1)

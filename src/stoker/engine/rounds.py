@@ -13,7 +13,7 @@ from stoker.engine.fuse import Allowance
 from stoker.engine.lifecycle import ask_ahead, begin
 from stoker.engine.limits import NONE, Limits, allowances
 from stoker.engine.market import Market, choose, why_none
-from stoker.engine.moving import wanted
+from stoker.engine.moving import let_go, wanted
 from stoker.engine.placement import place
 from stoker.engine.receipt import with_effort
 from stoker.engine.resuming import may_resume, resumed
@@ -71,6 +71,8 @@ def decide(
             offers = paying.payable(decision.run, market, allowed.get(run_id), now)
             if spare := _spare(decision.run, seen.get(run_id), offers or {}, now):
                 decisions[run_id] = _joined(decision, ask_ahead(decision.run, spare, now))
+            elif waits := let_go(decision.run, offers or {}, now):
+                decisions[run_id] = _joined(decision, waits)
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     allowed = allowances(after.values(), limits, now)
     return [
@@ -101,7 +103,8 @@ def _offer(run: Run, sighting: Sighting | None, market: Market, now: datetime) -
     if run.attempt and run.attempt.spare:
         return run.attempt.spare, ""
     if not any(name == run.job.on for name, _ in market):
-        return None, ""
+        # A server that has just started may see an eviction before it knows what is to be had.
+        return None, "asks what is to be had" if run.attempt and run.attempt.offer else ""
     best = choose(run, market, now)
     offer = resumed(run, sighting, market, best, now) or best
     return offer, "" if offer else why_none(run, market, now)
