@@ -183,7 +183,7 @@ def test_who_is_no_administrator_is_told_the_role_and_the_command(admin: Admin) 
     with pytest.raises(NotAllowed, match="needs the role Owner of the subscription") as caught:
         login.setup.plan(login.asked("vision"))
     assert caught.value.hint == f"an owner runs: {command}"
-    with pytest.raises(ProviderFailed, match="the login to Azure does not work"):
+    with pytest.raises(ProviderFailed, match="the secret of the login is wrong"):
         wrong = Admin(admin.cloud, client_secret="wrong")
         wrong.setup.plan(wrong.asked("vision"))
 

@@ -117,8 +117,10 @@ def _tell(joined: Joined) -> None:
         for line in storefindings.lines(joined.findings):
             show(line)
         say(f"the store of {found.name} does not work with this login, so nothing was changed")
-        first = found.login[0] if found.login else "log in"
-        say(f"hint: {first}; if that does not help, ask your administrator to admit you to {found.name}")
+        for line in found.login:
+            say(f"hint: {line}")
+        if found.admission:
+            say(f"hint: or ask your administrator to run: {found.admission}")
         return
     for one in joined.kept:
         say(f"what was there before is now {one}")

@@ -33,12 +33,14 @@ class TeamStore:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """`accounts` has what each provider reads, by the provider's name; `login` says in commands how to log in."""
+    """`accounts` has what each provider reads, by the provider's name; `login` says in commands how to log in, and
+    `admission` what an administrator runs for somebody who may not do enough yet."""
 
     name: str
     accounts: Mapping[str, Mapping[str, Any]]
     store: TeamStore | None = None
     login: tuple[str, ...] = ()
+    admission: str = ""
 
     def to_text(self) -> str:
         """Readable, and the same for the same workspace."""
@@ -79,7 +81,12 @@ def checked_workspace(name: str) -> str:
 
 def _checked(handover: Handover, place: str) -> Handover:
     store = handover.store
-    texts = (handover.name, *((store.name, store.url, store.credential) if store else ()), *handover.login)
+    texts = (
+        handover.name,
+        *((store.name, store.url, store.credential) if store else ()),
+        *handover.login,
+        handover.admission,
+    )
     if not all(isinstance(one, str) for one in texts):
         raise BadInput(f"{place} is damaged: a name in it is no text", hint=_ASK_AGAIN)
     checked_workspace(handover.name)

@@ -79,5 +79,5 @@ def _denied(said: str, code: str, message: str, place: str) -> StoreDenied:
     if any(word in text for word in _WRONG_KEY):
         return StoreDenied(f"`{place}` does not accept the key: {said}", hint="give the right one: stoker store add")
     if any(word in text for word in _RIGHTS):
-        return StoreDenied(f"the credential for `{place}` does not allow this: {said}", hint="ask for more rights")
+        return StoreDenied(f"the credential for `{place}` does not allow this: {said}")  # a check knows which right
     return StoreDenied(f"`{place}` refuses the credential: {said}", hint="check it with: stoker store check")

@@ -63,7 +63,13 @@ class Workspace:
         }
         values = {} if public else {"authority": own["login"], "ca_file": own["ca_file"]}
         store = TeamStore(site.workspace, self.store_url(), "login", values)
-        return Handover(site.workspace, {"azure": account}, store, _login(self._tenant, public))
+        return Handover(
+            site.workspace,
+            {"azure": account},
+            store,
+            login=_login(self._tenant, public),
+            admission=f"stoker admin setup azure --workspace {site.workspace} --practitioner YOUR-OBJECT-ID",
+        )
 
     def store_url(self) -> str:
         found = self._cloud.get(self.site.account_id, setupsite.STORAGE_API) or {}
