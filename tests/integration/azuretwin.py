@@ -34,7 +34,7 @@ TRAIN = """
         print(json.dumps({"step": state["step"], "loss": 1 / state["step"]}), flush=True)
     Path(os.environ["STOKER_OUTPUTS"], "model.txt").write_text(state["weights"])
 """
-STEPS, STEP_S = 100, 0.2
+STEPS, STEP_S = 60, 0.15
 
 
 class Cloud:

@@ -155,3 +155,8 @@ def test_a_run_that_had_an_offer_waits_until_offers_are_known_again(run: Run, no
     gone = taken("r-1")
     (decision,) = decide([run], {run.id: Sighting(node=gone, nodes=(gone,))}, {"cloud": None}, now, {})
     assert (decision.run.state, len(decision.run.attempts)) == (RunState.QUEUED, 1)
+
+
+def test_a_run_begins_nothing_in_a_round_that_did_not_look_for_what_is_left_of_it(run: Run, now: datetime) -> None:
+    waiting = replace(run, state=RunState.QUEUED)
+    assert decide([waiting], {}, {"cloud": None}, now, market(run, HERE)) == []

@@ -49,6 +49,7 @@ def decide(
     }
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     held = {run_id for run_id, sighting in seen.items() if _in_the_way(after[run_id], sighting)}
+    held |= {run.id for run in runs if run.attempts and run.id not in seen}  # what may be left of it was not looked at
     for run in place(after.values(), slots, now, held=held):
         offers = paying.payable(run, market, allowed.get(run.id), now)
         if offers is None:
