@@ -115,6 +115,24 @@ def test_a_crash_after_any_step_is_mended_by_running_it_again(admin: Admin, step
     assert (kinds.count("roleDefinitions"), kinds.count("roleAssignments")) == (2, 5)
 
 
+@pytest.mark.parametrize("word", ["roleDefinitions", "storageAccounts", "budgets", "roleAssignments"])
+def test_a_call_that_azure_refuses_is_repeated_by_running_it_again(admin: Admin, word: str) -> None:
+    admin.cloud.order("fault", kind="error", method="PUT", path=word, status=400, code="Broken", message="not today")
+    with pytest.raises(ProviderFailed, match="Broken: not today"):
+        admin.lay("vision", **FULL)
+    assert set(admin.lay("vision", **FULL)) <= set(MADE)
+    assert set(admin.lay("vision", **FULL)) == set()
+
+
+def test_a_role_that_azure_does_not_know_everywhere_yet_is_waited_for(admin: Admin) -> None:
+    for method in ("PUT", "DELETE"):
+        code = {"PUT": "RoleDefinitionDoesNotExist", "DELETE": "RoleDefinitionHasAssignments"}[method]
+        words = {"status": 400, "code": code, "message": "not yet"}
+        admin.cloud.order("fault", kind="error", method=method, path="Microsoft.Authorization/role", **words)
+    assert admin.lay("vision", **FULL) == MADE
+    assert admin.setup.remove(admin.asked("vision"), lambda _: None) == []
+
+
 def test_an_answer_that_is_lost_after_the_work_was_done_makes_nothing_twice(admin: Admin) -> None:
     """The SDK asks again, and gets what is there."""
     for word in ("roleDefinitions", "storageAccounts", "roleAssignments"):

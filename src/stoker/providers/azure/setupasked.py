@@ -89,12 +89,17 @@ def network(asked: Asked, regions: tuple[str, ...]) -> str:
         raise BadInput(f"the network is `{text}`: {error}", hint="--network 10.20.0.0/16") from None
     if not found.is_private or found.prefixlen > 28:
         raise BadInput(f"{text} is no private network of 16 addresses or more", hint="--network 10.20.0.0/16")
-    if len(regions) > 1:
+    return one_region(text, regions)
+
+
+def one_region(network: str, regions: tuple[str, ...]) -> str:
+    """The network, unless machines could be where it is not."""
+    if network and len(regions) > 1:
         raise BadInput(
             f"a network is in one region, and machines may be in {len(regions)}: {', '.join(regions)}",
             hint="name one --region, or leave --network out: each node then has a network of its own",
         )
-    return text
+    return network
 
 
 def practitioners(asked: Asked) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,8 @@ from stoker.stores.opening import open_store
 
 ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
 _POLL_S = 1.0  # where Azure does not say when to ask again
+_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0)
+_SPREADING = ("RoleDefinitionDoesNotExist", "RoleDefinitionHasAssignments")
 _TAKEN = ("StorageAccountAlreadyTaken", "StorageAccountInAnotherResourceGroup")
 
 
@@ -78,17 +81,25 @@ class SetupCloud(Cloud):
 
     def put(self, wanted: Wanted) -> None:
         """Returns when it is there."""
-        with speaking(f"making the {wanted.kind} {wanted.title}"), _named(wanted):
+
+        def ask() -> None:
             self._resources.resources.begin_create_or_update_by_id(
                 wanted.id.lstrip("/"), wanted.body, api_version=wanted.api, polling_interval=_POLL_S
             ).result()
 
+        with speaking(f"making the {wanted.kind} {wanted.title}"), _named(wanted):
+            _once_known(ask)
+
     def delete(self, id: str, api: str) -> None:
         """Returns when it is gone. Missing is fine."""
-        with speaking(f"deleting {_last(id)}"), suppress(missing_error()):
+
+        def ask() -> None:
             self._resources.resources.begin_delete_by_id(
                 id.lstrip("/"), api_version=api, polling_interval=_POLL_S
             ).result()
+
+        with speaking(f"deleting {_last(id)}"), suppress(missing_error()):
+            _once_known(ask)
 
     def unregistered(self, namespaces: Sequence[str]) -> list[str]:
         """Which of Azure's services this subscription has never used: they refuse until they are registered."""
@@ -130,9 +141,13 @@ class SetupCloud(Cloud):
         """A role assignment that does the same, whatever it is called: Azure refuses a second one."""
         scope, given = wanted.id.split(f"/providers/{ASSIGNMENTS}/")[0], wanted.body["properties"]
         with speaking(f"looking for the role {wanted.title}"):
-            found = self._authorization.role_assignments.list_for_scope(
+            listing = self._authorization.role_assignments.list_for_scope(
                 scope.lstrip("/"), filter=f"principalId eq '{given['principalId']}'"
             )
+            try:
+                found = list(listing)
+            except missing_error():  # of the scope itself
+                return None
             for one in found:
                 if same_scope(one.scope, scope) and _last(one.role_definition_id) == _last(given["roleDefinitionId"]):
                     told = {"principalId": one.principal_id, "roleDefinitionId": one.role_definition_id}
@@ -181,6 +196,20 @@ class SetupCloud(Cloud):
             disable_instance_discovery=True,
             **({"connection_verify": account.ca_file} if account.ca_file else {}),
         )
+
+
+def _once_known(ask: Callable[[], None]) -> None:
+    """What was just made or removed takes Azure a while to know of everywhere: a role, or that nobody has it now."""
+    from azure.core.exceptions import HttpResponseError
+
+    for pause_s in (*_PAUSES_S, None):
+        try:
+            ask()
+            return
+        except HttpResponseError as error:
+            if pause_s is None or getattr(error.error, "code", "") not in _SPREADING:
+                raise
+        time.sleep(pause_s)
 
 
 @contextmanager

@@ -92,7 +92,7 @@ class Workspace:
             regions = _home_first(regions or settled, home)
             account, network = self._settled(group, account)
         regions = regions or (_REGION,)
-        network = setupasked.network(asked, regions) or network
+        network = setupasked.network(asked, regions) or setupasked.one_region(network, regions)
         return Site(
             subscription,
             workspace,
