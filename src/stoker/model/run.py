@@ -134,6 +134,11 @@ class Run:
         return any(spell.until is None for spell in self.spells)
 
     @property
+    def at_rest(self) -> bool:
+        """It waits for a person, and nothing of it is anywhere: nobody has to look after it."""
+        return self.state is RunState.PAUSED and self.wish is Wish.GO_ON and not self.costing
+
+    @property
     def attempt(self) -> Attempt | None:
         """The newest one."""
         return self.attempts[-1] if self.attempts else None

@@ -104,7 +104,8 @@ async def _stay_findable(home: Home, url: str, token: str) -> None:
 async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) -> None:
     while True:
         await asyncio.sleep(min(idle_s / 4, 60))
-        if not app.state.service.ledger.open and time.monotonic() - app.state.asked_at > idle_s:
+        busy = any(not run.at_rest for run in app.state.service.ledger.open)
+        if not busy and time.monotonic() - app.state.asked_at > idle_s:
             log.info("nothing to do for %.0f s: ending; the next command starts a server", idle_s)
             server.should_exit = True
             return

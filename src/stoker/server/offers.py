@@ -46,7 +46,7 @@ class Offers:
 
     def _asks(self, run: Run) -> list[Ask]:
         provider = self._providers.get(run.job.on)
-        if provider is None or not provider.features.market or run.state.ended:
+        if provider is None or not provider.features.market or run.state.ended or run.at_rest:
             return []
         return [(run.job.on, need) for need in needs(run.job)]
 

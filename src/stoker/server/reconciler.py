@@ -160,7 +160,7 @@ class Reconciler:
 
     def _busy(self) -> set[str]:
         """Providers that have a node, or whose runs are about to have one or just had."""
-        return self._occupied | {run.job.on for run in self._ledger.open if not untouched(run)}
+        return self._occupied | {run.job.on for run in self._ledger.open if not untouched(run) and not run.at_rest}
 
     def _out_of_sight(self, sights: Sights) -> list[Run]:
         """Runs whose provider cannot be asked, as without a login: their nodes hear from us through the store, and go
