@@ -2,8 +2,8 @@
 
 Time that is not work, waiting and changing over, comes out of the slack: what is left until the deadline less the work
 that is left. Slack never grows. A run waits for spot as long as it has slack to spare, works on-demand when it has not,
-and keeps enough of it for the evictions to come. After "Can't Be Late" (Wu et al., NSDI 2024), with the share that is
-held back taken from what was measured instead of from a straight line.
+and keeps some of it for the evictions to come. After "Can't Be Late" (Wu et al., NSDI 2024), where slack shrinks as
+evenly as the work does; here part of it may be spent sooner, since what waiting finds late in a run is as good.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ SUPPOSED_LOSS_S = 300.0  # of work that an eviction undoes
 LEAST_CHANGE_S = 60.0
 CAUTION = 1.25  # how much longer than usual the next changeover may take
 MARK_EVERY_S = 30.0  # a mark is a change of the facts: not every heartbeat is worth one
+HELD_BACK = 0.4  # of the slack that would be left if it shrank as evenly as the work does; measured by the policy bench
 SUPPOSED_SHARE = 0.5  # of the deadline is work, where nothing says otherwise
 
 
 class Urgency(Enum):
     RELAXED = auto()  # spot, and nothing else: there is time to wait for it
-    STEADY = auto()  # spot if it is there, on-demand otherwise
+    STEADY = auto()  # spot if it is there or comes soon, on-demand otherwise
     URGENT = auto()  # on-demand: an eviction would cost the deadline
 
 
@@ -38,6 +39,9 @@ class Outlook:
     work_s: float  # that is left, as fast as it went so far
     change_s: float  # what it costs to go on elsewhere after an eviction: the start, and what is done again
     evictions: float  # to be expected while the work lasts
+    whole_slack_s: float  # what there was at the beginning
+    share: float  # of the work that is left
+    waited_s: float  # since it last had a machine
     measured: bool  # the script has reported how far it is
 
     @property
@@ -51,8 +55,24 @@ class Outlook:
         spare_s = self.slack_s - 2 * self.change_s
         if spare_s < 0:
             return Urgency.URGENT
-        waits = self.measured and spare_s > self.evictions * self.change_s
-        return Urgency.RELAXED if waits else Urgency.STEADY
+        return Urgency.RELAXED if self.measured and spare_s > self.held_back_s else Urgency.STEADY
+
+    @property
+    def held_back_s(self) -> float:
+        """What waiting leaves alone: for the evictions to come, and for all the spot that will come and go later."""
+        return max(self.evictions * self.change_s, HELD_BACK * self.whole_slack_s * self.share)
+
+    @property
+    def waits(self) -> bool:
+        """For spot, where there is none now. As long as an on-demand machine takes to start it costs no time to."""
+        soon = self.urgency is Urgency.STEADY and self.waited_s < self.change_s
+        return soon or self.urgency is Urgency.RELAXED
+
+    @property
+    def may_let_go(self) -> bool:
+        """Of a run on-demand: it could wait for spot for long."""
+        lasting_s = self.held_back_s + 6 * self.change_s
+        return self.urgency is Urgency.RELAXED and self.slack_s > lasting_s and self.may_leave
 
     @property
     def endangered(self) -> bool:
@@ -78,14 +98,13 @@ def outlook(run: Run, now: datetime) -> Outlook | None:
     left_s = (until - now).total_seconds()
     change_s = _change_s(run)
     speed = _speed(run)
-    if not speed:
-        supposed_s = run.job.time_limit or SUPPOSED_SHARE * run.job.deadline
-        work_s = supposed_s
-    else:
-        work_s = (1.0 - _reached(run, speed, now)) / speed
+    whole_s = 1.0 / speed if speed else run.job.time_limit or SUPPOSED_SHARE * run.job.deadline
+    share = 1.0 - _reached(run, speed, now) if speed else 1.0
+    work_s = share * whole_s
     rate = rate_per_hour(run)
     evictions = (SUPPOSED_EVICTIONS if rate is None else rate) * work_s / 3600
-    return Outlook(left_s, work_s, change_s, evictions, bool(speed))
+    waited_s = (now - _waits_since(run)).total_seconds()
+    return Outlook(left_s, work_s, change_s, evictions, run.job.deadline - whole_s, share, waited_s, bool(speed))
 
 
 def noted(attempt: Attempt, report: Report, now: datetime, *, first: bool, final: bool = False) -> Attempt:
@@ -119,6 +138,11 @@ def words(run: Run, now: datetime) -> str:
         return f"{left}; the script does not report its progress yet, so {supposed}"
     missed = "" if view.slack_s >= 0 else ", which can no longer be met"
     return f"{left}{missed}, and {_spell(view.work_s)} of work"
+
+
+def _waits_since(run: Run) -> datetime:
+    had = (one.ended_at for one in reversed(run.attempts) if one.first and one.ended_at)
+    return next(had, run.submitted_at)
 
 
 def _speed(run: Run) -> float:

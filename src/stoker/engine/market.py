@@ -15,7 +15,7 @@ from stoker.model.run import Attempt, AttemptState, Run
 # Troubles that are the weather, as evictions are: waited out, and counted neither as losses nor as failures.
 WEATHER = ("no-capacity", "quota-reached", "throttled", "login-failed")
 HOPELESS = ("not-allowed", "not-set-up", "name-taken")  # somebody has to do something: trying again changes nothing
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 900.0  # before an offer that had nothing is asked for again
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an offer that had nothing is asked for again
 MOST_DOUBLINGS = 8  # of the pause: by then it is the longest
 SHUNNED_S = 600.0  # an offer that was taken away so lately is chosen after the others
 
@@ -56,6 +56,11 @@ def cheapest_open(run: Run, market: Market, now: datetime, *, spot: bool) -> Off
     return min(fitting, key=lambda offer: _rank(run, offer, now)) if fitting else None
 
 
+def price_now(run: Run, market: Market, offer: Offer) -> Decimal:
+    """What a machine of the run costs by now; what it cost when it was asked for, if it is no longer on offer."""
+    return next((one.usd_per_hour for one in _offers(run, market) if same(one, offer)), offer.usd_per_hour)
+
+
 def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
     """What can be asked for now: it may cost so much, and has not just failed."""
     offers = (offer for offer in _offers(run, market) if _affordable(run.job, offer))
@@ -85,7 +90,7 @@ def _kinds(run: Run, market: Market, now: datetime) -> tuple[bool, ...]:
         return True, False
     if view.urgency is Urgency.URGENT:
         return False, True  # a machine that may be taken away is still better than none
-    waits = view.urgency is Urgency.RELAXED and any(offer.spot for offer in _offers(run, market))
+    waits = view.waits and any(offer.spot for offer in _offers(run, market))
     return (True,) if waits else (True, False)
 
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from stoker.engine.actions import StartSpare, StopNode
-from stoker.engine.deadline import outlook
+from stoker.engine.deadline import Outlook, outlook
 from stoker.engine.decision import Decision
-from stoker.engine.market import Market, cheapest_open
+from stoker.engine.market import Market, cheapest_open, price_now
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish
@@ -20,25 +20,46 @@ from stoker.model.progress import Refusal
 from stoker.model.run import Attempt, AttemptState, Run
 
 NOTICE_S = 60.0  # for a script to save what it has, before its machine is given back
-CHEAPER = 0.8  # a machine at more than this share of the price is not worth a changeover
+WORTH = 2.0  # what a move saves has to be so many times what it costs
 MOST_REFUSALS = 12  # remembered: the pauses between two tries grow no longer after fewer
 
 
 def wanted(run: Run, market: Market, now: datetime) -> Offer | None:
-    """What to ask for ahead. Nothing as long as the script does not say how far it is, or has saved nothing: it might
+    """What to ask for ahead."""
+    attempt, view = run.attempt, _view(run, now)
+    if attempt is None or attempt.offer is None or view is None:
+        return None
+    if attempt.offer.spot and view.endangered:
+        return cheapest_open(run, market, now, spot=False)
+    offer = cheapest_open(run, market, now, spot=True) if view.may_leave else None
+    price = price_now(run, market, attempt.offer)
+    return offer if offer and _pays(view, float(price), float(offer.usd_per_hour)) else None
+
+
+def let_go(run: Run, market: Market, now: datetime) -> Decision | None:
+    """A run on-demand that has time to wait for spot gives its machine back; None: it does not."""
+    attempt, view = run.attempt, _view(run, now)
+    if attempt is None or attempt.offer is None or attempt.offer.spot or view is None or not view.may_let_go:
+        return None
+    tried = len({refusal.offer.place for refusal in attempt.refusals if refusal.offer.spot})
+    if not tried or cheapest_open(run, market, now, spot=True):
+        return None
+    return _given_notice(run, attempt, "there is time to wait for spot, which is cheaper", now)
+
+
+def _view(run: Run, now: datetime) -> Outlook | None:
+    """Of a run that could move. None as long as the script does not say how far it is, or has saved nothing: it might
     begin from nothing again."""
     attempt = run.attempt
-    if attempt is None or not _settled(run, attempt) or attempt.offer is None:
+    if attempt is None or not _settled(run, attempt) or attempt.last is None or not attempt.last.saved:
         return None
     view = outlook(run, now)
-    if view is None or not view.measured or attempt.last is None or not attempt.last.saved:
-        return None
-    if attempt.offer.spot:
-        return cheapest_open(run, market, now, spot=False) if view.endangered else None
-    if not view.may_leave:
-        return None
-    offer = cheapest_open(run, market, now, spot=True)
-    return offer if offer and float(offer.usd_per_hour) < CHEAPER * float(attempt.offer.usd_per_hour) else None
+    return view if view and view.measured else None
+
+
+def _pays(view: Outlook, price: float, other: float) -> bool:
+    """Whether what is saved is worth what changing over costs: both machines at once, and something done again."""
+    return view.work_s * (price - other) > WORTH * view.change_s * price
 
 
 def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
@@ -55,11 +76,14 @@ def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
         stays = Decision(after, (StopNode(run.job.on, seen.spare.key),))
         return stays.noting(now, "stays", f"attempt {attempt.number} stays where it is: {why}")
     if seen.spare.state is NodeState.UP and run.wish is Wish.GO_ON:
-        why = _why(attempt.spare)
-        notice = Notice(now, now + timedelta(seconds=NOTICE_S))
-        after = _with_newest(run, replace(attempt, notice=notice, moving=why))
-        return Decision(after).noting(now, "moving", f"attempt {attempt.number} moves: {why}")
+        return _given_notice(run, attempt, _why(attempt.spare), now)
     return Decision(run)
+
+
+def _given_notice(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision:
+    notice = Notice(now, now + timedelta(seconds=NOTICE_S))
+    after = _with_newest(run, replace(attempt, notice=notice, moving=why))
+    return Decision(after).noting(now, "moving", f"attempt {attempt.number} moves: {why}")
 
 
 def _settled(run: Run, attempt: Attempt) -> bool:

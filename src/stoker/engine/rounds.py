@@ -72,8 +72,8 @@ def decide(
             offers = paying.payable(decision.run, market, allowed.get(run_id), now)
             if spare := _spare(decision.run, seen.get(run_id), offers or {}, now):
                 decisions[run_id] = _joined(decision, ask_ahead(decision.run, spare, now))
-            elif waits := let_go(decision.run, offers or {}, now):
-                decisions[run_id] = _joined(decision, waits)
+            elif freed := let_go(decision.run, offers or {}, now):
+                decisions[run_id] = _joined(decision, freed)
     after |= {run_id: decision.run for run_id, decision in decisions.items()}
     allowed = allowances(after.values(), limits, now)
     return [
