@@ -30,7 +30,7 @@ def test_an_undisturbed_run_is_a_short_story() -> None:
     assert told(story(Told(), person="anna")) == [
         "14:00:00 ants-1 was submitted by anna to run on cloud",
         "14:00:45 the script started on a spot D2 in eastus, 45 s after it was asked for"
-        " (40 s for the machine, 5.0 s for setting up, 1.0 s for data)",
+        " (40 s for the machine, 5.0 s for setting up)",
         "14:02:30 it succeeded",
         "it cost $0.1500, 67 % of it for useful work",
     ]

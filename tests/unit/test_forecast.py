@@ -151,3 +151,23 @@ def test_several_nodes_cost_several_times_as_much() -> None:
 def test_a_forecast_survives_its_journey() -> None:
     made = forecast(a_job(budget="$9"), [FULL, SPOT], [quiet()], at(9000))
     assert load(Forecast, dump(made)) == made
+
+
+def test_a_run_that_changed_its_size_tells_by_its_steps() -> None:
+    """The smaller machine did 100 of 400 steps in 200 s, the larger one the rest in 150 s."""
+    run = story(
+        evicted(work=250, kept_s=200, step=120, kept_step=100),
+        Told(asked=400, work=150, step=400),
+    )
+    first, second = run.attempts
+    assert second.offer is not None
+    moved = replace(run, attempts=(first, replace(second, offer=replace(second.offer, size="D8"))))
+    assert past([moved], at(9000)).work_s == {"D2": 800, "D8": 200}
+
+
+def test_a_run_that_changed_its_size_and_reports_no_steps_tells_nothing() -> None:
+    run = story(evicted(), Told(asked=400))
+    first, second = run.attempts
+    assert second.offer is not None
+    moved = replace(run, attempts=(first, replace(second, offer=replace(second.offer, size="D8"))))
+    assert past([moved], at(9000)).work_s == {}

@@ -81,6 +81,16 @@ def test_a_node_that_vanishes_worked_until_it_was_missed() -> None:
     adds_up(made, run)
 
 
+def test_a_node_that_was_gone_before_it_was_missed_did_nothing_meanwhile() -> None:
+    """What was billed ends 8 s before somebody saw it: so much less was lost."""
+    run = story(vanished(idle=-8.0), Told(asked=300))
+    made = receipt(run, at(1000))
+    first = made.stays[0].parts
+    assert (first[Part.PROVISIONING].seconds, first[Part.USEFUL].seconds) == (40, 70)
+    assert (first[Part.REDONE].seconds, first[Part.IDLE].seconds) == (30 + 4, 0)
+    adds_up(made, run)
+
+
 def test_an_attempt_that_kept_nothing_was_for_nothing() -> None:
     made = receipt(story(vanished(kept_s=None, step=7), Told(asked=300)), at(1000))
     assert made.stays[0].parts[Part.USEFUL].seconds == 0

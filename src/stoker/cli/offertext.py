@@ -53,7 +53,7 @@ def _row(one: Expectation, chosen: bool) -> list[Cell]:
         "spot" if offer.spot else "on demand",
         usd(offer.usd_per_hour, FINE if offer.usd_per_hour < 10 else CENT),
         money(offer.quoted, offer.currency) if offer.quoted is not None else "",
-        f"{100 * one.discount:.0f} %" if one.discount is not None else "",
+        f"{100 * one.discount:.0f} %" if one.discount is not None and one.discount > 0 else "",
         f"{one.evictions:.1f}" if one.evictions else "",
         words.duration(one.seconds) if one.seconds is not None else "",
         usd(one.usd) if one.usd is not None else "",

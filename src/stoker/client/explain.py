@@ -8,7 +8,7 @@ from datetime import datetime
 
 from stoker.client.spelling import count, duration, share, step, usd
 from stoker.model.receipt import Part, Receipt, Stay, Taken
-from stoker.model.report import Outcome
+from stoker.model.report import Outcome, Phase
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
 
 Clock = Callable[[datetime], str]  # how a moment is shown
@@ -113,12 +113,14 @@ def _began(attempt: Attempt, before: Attempt | None, stay: Stay | None, on: str,
     if began is None:
         yield _Line(
             attempt.asked_at,
-            f"{clock(attempt.asked_at)} {_node(attempt, f'a node of {on}')} was asked for{_spent_on(stay)}",
+            f"{clock(attempt.asked_at)} {_node(attempt, f'a node of {on}')} was asked for",
         )
         return
     if before is None or before.ended_at is None:
         waited = f"{duration((began - attempt.asked_at).total_seconds())} after it was asked for"
-        yield _Line(began, f"{clock(began)} the script started on {_node(attempt, on)}, {waited}{_spent_on(stay)}")
+        yield _Line(
+            began, f"{clock(began)} the script started on {_node(attempt, on)}, {waited}{_spent_on(attempt, stay)}"
+        )
         return
     gap = duration((began - before.ended_at).total_seconds())
     where = f" in {attempt.offer.place}" if attempt.offer and attempt.offer.place else ""
@@ -133,13 +135,13 @@ def _node(attempt: Attempt, otherwise: str) -> str:
     return f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}"
 
 
-def _spent_on(stay: Stay | None) -> str:
+def _spent_on(attempt: Attempt, stay: Stay | None) -> str:
     """What the wait went into, where that is worth a word."""
-    if stay is None:
-        return ""
-    parts = ((Part.PROVISIONING, "the machine"), (Part.SETUP, "setting up"), (Part.DATA, "data"))
-    named = [(name, float(stay.parts[part].seconds)) for part, name in parts]
-    worth = [f"{duration(seconds)} for {name}" for name, seconds in named if seconds >= 1]
+    phases = attempt.effort.phases if attempt.effort else {}
+    machine = float(stay.parts[Part.PROVISIONING].seconds) if stay else 0.0
+    setting_up = phases.get(Phase.UNPACKING, 0.0) + phases.get(Phase.PREPARING, 0.0)
+    waits = (("the machine", machine), ("setting up", setting_up), ("data", phases.get(Phase.STAGING, 0.0)))
+    worth = [f"{duration(seconds)} for {name}" for name, seconds in waits if seconds >= 1]
     return f" ({', '.join(worth)})" if worth else ""
 
 

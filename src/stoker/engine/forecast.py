@@ -17,7 +17,7 @@ from stoker.model.forecast import Expectation, Forecast, Past
 from stoker.model.job import Job
 from stoker.model.node import Offer
 from stoker.model.receipt import Part, Receipt, Stay
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 _NEWEST = 5  # runs that tell how long the work takes: older ones were of another script
 _BEFORE = (Part.PROVISIONING, Part.SETUP, Part.DATA)
@@ -38,10 +38,9 @@ def past(earlier: Collection[Run], now: datetime) -> Past:
     made = [(run, receipt(run, now)) for run in earlier]
     whole = [one for run, one in made if run.state is RunState.SUCCEEDED and one.parts[Part.USEFUL].seconds]
     work: dict[str, list[float]] = {}
-    for one in whole:
-        sizes = {stay.size for stay in one.stays if _worked(stay)}
-        if len(sizes) == 1:  # of a run that changed its size nobody knows how long either would have taken
-            work.setdefault(sizes.pop(), []).append(_work_s(one))
+    for run, one in made:
+        for size, seconds in _work_s(run, one).items() if one in whole else ():
+            work.setdefault(size, []).append(seconds)
     stays = [stay for _, one in made for stay in one.stays if _worked(stay)]
     taken = [gone for _, one in made for gone in one.taken if gone.how == AttemptState.EVICTED]
     spot = [stay for _, one in made for stay in one.stays if stay.spot]
@@ -144,8 +143,42 @@ def _worked(stay: Stay) -> bool:
     return bool(stay.parts[Part.USEFUL].seconds or stay.parts[Part.REDONE].seconds)
 
 
-def _work_s(one: Receipt) -> float:
-    return float(one.parts[Part.USEFUL].seconds + one.parts[Part.CHECKPOINT].seconds)
+def _work_s(run: Run, one: Receipt) -> dict[str, float]:
+    """By size: how long the whole work takes there. Of a run that changed its size its steps tell, if it has any."""
+    spent: dict[str, float] = {}
+    for stay in one.stays:
+        if _worked(stay):
+            seconds = float(stay.parts[Part.USEFUL].seconds + stay.parts[Part.CHECKPOINT].seconds)
+            spent[stay.size] = spent.get(stay.size, 0.0) + seconds
+    if len(spent) == 1:
+        return spent
+    done, last = _steps(run)
+    return {size: seconds / done[size] * last for size, seconds in spent.items() if done.get(size)}
+
+
+def _steps(run: Run) -> tuple[dict[str, float], float]:
+    """By size: how many of the steps that count were done there; and how many there are in all."""
+    workers = [one for one in run.attempts if one.effort is not None and one.offer is not None]
+    done: dict[str, float] = {}
+    last = 0.0
+    for attempt, following in zip(workers, [*workers[1:], None], strict=True):
+        first, end = _step_before(attempt), _step_before(following) if following else _last_step(attempt)
+        if first is None or end is None or attempt.offer is None:
+            return {}, 0.0
+        done[attempt.offer.size] = done.get(attempt.offer.size, 0.0) + max(end - first, 0.0)
+        last = end
+    return done, last
+
+
+def _step_before(attempt: Attempt) -> float | None:
+    """The step that it went on from. None: it is not known."""
+    if attempt.effort is None:
+        return None
+    return attempt.effort.began_from.step if attempt.effort.began_from else 0.0
+
+
+def _last_step(attempt: Attempt) -> float | None:
+    return attempt.effort.step if attempt.effort else None
 
 
 def _start_s(stay: Stay) -> float:

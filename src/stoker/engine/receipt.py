@@ -113,9 +113,11 @@ def _line(attempt: Attempt, loss: Loss, since: datetime, length: int, now: datet
     if effort is None:
         yield Part.PROVISIONING, length
         return
-    counted, tail = _in_us(effort.counted_s), _in_us(_tail_s(attempt, effort, now))
+    counted, unheard = _in_us(effort.counted_s), _in_us(_tail_s(attempt, effort, now))
     first_word = (effort.at - since) // _US - counted  # as far as the two clocks agree
-    waiting = min(max(first_word, 0), max(length - counted - tail, 0))
+    waiting = min(max(first_word, 0), max(length - counted, 0))
+    tail = min(unheard, max(length - counted - waiting, 0))  # it may have been gone a while before it was missed
+    loss = replace(loss, seconds=max(loss.seconds - (unheard - tail) / 1e6, 0.0))
     yield Part.PROVISIONING, waiting
     current = list(effort.phases)[-1] if effort.phases else ""
     for phase, seconds in effort.phases.items():

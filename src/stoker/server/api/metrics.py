@@ -26,12 +26,22 @@ async def points(request: Request, name: str, after: int = 0) -> Response:
     return answer({"points": found[after:], "next": len(found)})
 
 
+def last_step(store: Store, run_id: str, number: int) -> float | None:
+    """The last step that an attempt reported. None: it reported none."""
+    steps = [point["step"] for point in _of_attempt(store, run_id, number) if point.get("step") is not None]
+    return steps[-1] if steps else None
+
+
 def _points(store: Store, run: Run) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for attempt in run.attempts:
-        try:
-            lines = store.get(layout.metrics(run.id, attempt.number)).splitlines(keepends=True)
-        except Missing:
-            continue
-        found += [{"attempt": attempt.number, **json.loads(line)} for line in lines if line.endswith(b"\n")]
+        found += _of_attempt(store, run.id, attempt.number)
     return found
+
+
+def _of_attempt(store: Store, run_id: str, number: int) -> list[dict[str, Any]]:
+    try:
+        lines = store.get(layout.metrics(run_id, number)).splitlines(keepends=True)
+    except Missing:
+        return []
+    return [{"attempt": number, **json.loads(line)} for line in lines if line.endswith(b"\n")]

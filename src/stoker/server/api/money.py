@@ -18,8 +18,9 @@ from stoker.model.forecast import Forecast
 from stoker.model.job import Job
 from stoker.model.node import NodeState
 from stoker.model.receipt import Receipt
-from stoker.model.run import Run
+from stoker.model.run import Attempt, Run
 from stoker.server.admission import admit
+from stoker.server.api.metrics import last_step
 from stoker.server.api.shape import answer, body, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
@@ -79,8 +80,25 @@ async def of_run(request: Request, name: str, look: bool = False) -> Response:
     there of it now."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    made = receipt(service.reconciler.live(run), service.clock.now())
+    told = await call(_with_last_steps, service, service.reconciler.live(run))
+    made = receipt(told, service.clock.now())
     return answer(replace(made, left=await _left(service, run)) if look else made)
+
+
+def _with_last_steps(service: Service, run: Run) -> Run:
+    """A node that went without a last word has done more steps than its last report tells: they are in the store."""
+    return replace(run, attempts=tuple(_with_last_step(service, run, attempt) for attempt in run.attempts))
+
+
+def _with_last_step(service: Service, run: Run, attempt: Attempt) -> Attempt:
+    if attempt.effort is None or attempt.outcome is not None or not attempt.state.over:
+        return attempt
+    try:
+        step = last_step(service.stores.of(run), run.id, attempt.number)
+    except StokerError:  # then what was reported has to do
+        return attempt
+    known = [one for one in (attempt.effort.step, step) if one is not None]
+    return replace(attempt, effort=replace(attempt.effort, step=max(known, default=None)))
 
 
 async def _left(service: Service, run: Run) -> tuple[str, ...] | None:
