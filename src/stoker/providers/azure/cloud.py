@@ -173,7 +173,7 @@ class Cloud:
         )
         with speaking(f"looking for the address of {group}"):
             try:
-                found = self._resources.resources.get_by_id(place, NETWORK)
+                found = self._resources.resources.get_by_id(place, api_version=NETWORK)
             except missing_error():
                 return ""
         return str((found.properties or {}).get("ipAddress") or "")

@@ -69,9 +69,10 @@ _LOGINS = {
 
 def _login(doing: str, error: Exception) -> ProviderFailed:
     found = _DIRECTORY.search(str(error))
-    if found and found[1] in _LOGINS:
-        words, hint = _LOGINS[found[1]]
-        return LoginFailed(f"{doing}: {words} (AADSTS{found[1]})", hint=hint)
+    number = found[1] if found else "90002" if "get authority configuration" in str(error) else ""  # as the SDK says it
+    if number in _LOGINS:
+        words, hint = _LOGINS[number]
+        return LoginFailed(f"{doing}: {words} (AADSTS{number})", hint=hint)
     if found or "failed to retrieve a token" not in str(error):
         return LoginFailed(f"{doing}: the login to Azure does not work: {_first_line(error)}", hint="az login")
     return LoginFailed(f"{doing}: nobody is logged in to Azure on this computer", hint="az login")

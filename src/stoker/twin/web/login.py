@@ -21,7 +21,7 @@ def answer(cloud: Cloud, request: Request) -> Response | None:
     if path == "/metadata/aliases.json":
         return Response(200, _aliases())
     if path.endswith("/.well-known/openid-configuration"):
-        return Response(200, _openid(cloud, request.base))
+        return _openid(cloud, request)
     if path == "/common/discovery/instance":
         return Response(200, _discovery(cloud, request))
     if path.endswith(("/oauth2/v2.0/token", "/oauth2/token")) and request.method == "POST":
@@ -32,9 +32,8 @@ def answer(cloud: Cloud, request: Request) -> Response | None:
 def _token(cloud: Cloud, request: Request) -> Response:
     """Client credentials: a service principal's id and secret."""
     form = {name: values[0] for name, values in parse_qs(request.body.decode(errors="replace")).items()}
-    tenant = request.path.strip("/").split("/")[0].lower()
-    if tenant not in (cloud.tenant, "common", "organizations"):
-        return _failed(400, "invalid_request", f"AADSTS90002: Tenant '{tenant}' not found.")
+    if unknown := _unknown_tenant(cloud, request):
+        return unknown
     if form.get("grant_type") != "client_credentials":
         return _failed(400, "unsupported_grant_type", "AADSTS70003: the twin knows client_credentials alone.")
     principal = cloud.principals.get(form.get("client_id", ""))
@@ -48,14 +47,23 @@ def _token(cloud: Cloud, request: Request) -> Response:
     return Response(200, issued, {"Cache-Control": "no-store"})
 
 
+def _unknown_tenant(cloud: Cloud, request: Request) -> Response | None:
+    tenant = request.path.strip("/").split("/")[0].lower()
+    if tenant in (cloud.tenant, "common", "organizations"):
+        return None
+    return _failed(400, "invalid_tenant", f"AADSTS90002: Tenant '{tenant}' not found.")
+
+
 def _failed(status: int, error: str, message: str) -> Response:
     number = message.partition(":")[0].removeprefix("AADSTS")
     return Response(status, {"error": error, "error_description": message, "error_codes": [int(number)]})
 
 
-def _openid(cloud: Cloud, base: str) -> dict[str, Any]:
-    root = f"{base}/{cloud.tenant}"
-    return {
+def _openid(cloud: Cloud, request: Request) -> Response:
+    if unknown := _unknown_tenant(cloud, request):
+        return unknown
+    root = f"{request.base}/{cloud.tenant}"
+    told = {
         "issuer": f"{root}/v2.0",
         "authorization_endpoint": f"{root}/oauth2/v2.0/authorize",
         "token_endpoint": f"{root}/oauth2/v2.0/token",
@@ -66,6 +74,7 @@ def _openid(cloud: Cloud, base: str) -> dict[str, Any]:
         "id_token_signing_alg_values_supported": ["HS256"],
         "tenant_region_scope": "EU",
     }
+    return Response(200, told)
 
 
 def _discovery(cloud: Cloud, request: Request) -> dict[str, Any]:

@@ -1,0 +1,233 @@
+"""What Azure refuses, over the wire of the twin: told apart, in words, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
+
+import pytest
+
+from services import Azurite
+from stoker.errors import JobInvalid, Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, QuotaReached
+from stoker.model import layout
+from stoker.model.home import Home
+from stoker.model.job import Job
+from stoker.model.node import Need, NodeRequest, NodeState, Offer
+from stoker.providers import Setup
+from stoker.providers.azure import AzureProvider
+from stoker.server.admission import admit
+from stoker.stores.granting import grant
+from stoker.stores.opening import open_store
+from stoker.testing.twin import TwinHandle, twin
+
+pytestmark = pytest.mark.xdist_group("azurite")
+
+OWNER, READER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+NOWHERE = "00000000-0000-0000-0000-000000000000"
+SIZE = "Standard_B1s"
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:
+    with twin(tmp_path_factory.mktemp("twin"), speed=10) as handle:
+        yield handle
+
+
+class Team:
+    """The administrator, and people with logins and roles of their own."""
+
+    def __init__(self, cloud: TwinHandle, azurite: Azurite, folder: Path) -> None:
+        self.cloud = cloud
+        self._azurite = azurite
+        self._folder = folder
+        self._context = ssl.create_default_context(cafile=cloud.address.authority)
+
+    def provider(self, **more: Any) -> AzureProvider:
+        address = self.cloud.address
+        (self._folder / "secret").write_text(address.client_secret)
+        account = {
+            "subscription": address.subscription,
+            "workspace": "team",
+            "tenant": address.tenant,
+            "client": address.client_id,
+            "secret_file": str(self._folder / "secret"),
+            "arm": address.url,
+            "login": address.url,
+            "prices": f"{address.url}/api/retail/prices",
+            "ca_file": address.authority,
+            "regions": ["eastus"],
+            **more,
+        }
+        (self._folder / "azure.json").write_text(json.dumps(account))
+        return AzureProvider(Setup(Home(self._folder), server="mine"))
+
+    def request(self, key: str) -> NodeRequest:
+        place, credential = self._azurite.new_container(), self._azurite.account_key
+        open_store(place, credential).put(layout.orders("r", 1), b"{}")
+        access = grant(place, credential, reads=["blobs/"], writes=[layout.run("r")], for_s=3600).to_text()
+        offer = Offer("azure", SIZE, "eastus", Decimal("0.004"))
+        return NodeRequest(key, layout.orders("r", 1), place, offer=offer, access=access, seal="00")
+
+    def arm(self, method: str, path: str, body: Any = None, version: str = "2024-03-01") -> Any:
+        """As the administrator; the path is below the subscription."""
+        address = self.cloud.address
+        login = {"client_id": address.client_id, "client_secret": address.client_secret}
+        form = {"grant_type": "client_credentials", "scope": f"{address.url}/.default", **login}
+        asked = Request(f"{address.url}/{address.tenant}/oauth2/v2.0/token", urlencode(form).encode())
+        with urlopen(asked, context=self._context, timeout=30) as answer:
+            headers = {"Authorization": f"Bearer {json.load(answer)['access_token']}"}
+        data = None if body is None else json.dumps(body).encode()
+        url = f"{address.url}/subscriptions/{address.subscription}{path}?api-version={version}"
+        request = Request(url, data, {**headers, "Content-Type": "application/json"}, method=method)
+        with urlopen(request, context=self._context, timeout=30) as answer:
+            text = answer.read()
+        return json.loads(text) if text else None
+
+    def login(self, name: str, role: str = "") -> dict[str, str]:
+        """Fields of an account."""
+        made = self.cloud.order("principal", name=name, secret=f"{name}-secret")
+        if role:
+            given = f"/providers/Microsoft.Authorization/roleDefinitions/{role}"
+            body = {"properties": {"principalId": made["object_id"], "roleDefinitionId": given}}
+            place = f"/providers/Microsoft.Authorization/roleAssignments/{made['object_id']}"
+            self.arm("PUT", place, body, "2022-04-01")
+        file = self._folder / f"{name}.secret"
+        file.write_text(f"{name}-secret")
+        return {"client": made["client_id"], "secret_file": str(file)}
+
+
+@pytest.fixture
+def team(cloud: TwinHandle, azurite: Azurite, tmp_path: Path) -> Iterator[Team]:
+    made = Team(cloud, azurite, tmp_path)
+    yield made
+    provider = made.provider()
+    for one in provider.look():
+        provider.stop(one.key)
+    cloud.order("calm")
+    cloud.wait(lambda now: not [one for one in now.resources.values() if "/stoker-team-" in one.id.lower()])
+
+
+def test_nobody_is_logged_in(team: Team) -> None:
+    with pytest.raises(LoginFailed, match="nobody is logged in to Azure on this computer") as error:
+        team.provider(secret_file="", client="", tenant="").offers(Need())
+    assert error.value.hint == "az login"
+
+
+def test_a_wrong_secret_a_wrong_directory_and_a_wrong_subscription_are_told_apart(team: Team) -> None:
+    wrong = team.login("wrong", OWNER)
+    Path(wrong["secret_file"]).write_text("another")
+    with pytest.raises(LoginFailed, match="the secret of the login is wrong"):
+        team.provider(**wrong).offers(Need())
+    with pytest.raises(LoginFailed, match="there is no such directory"):
+        team.provider(tenant=NOWHERE).offers(Need())
+    with pytest.raises(NotSetUp, match="SubscriptionNotFound") as error:
+        team.provider(subscription=NOWHERE).offers(Need())
+    assert error.value.hint.startswith("az account list")
+
+
+def test_a_missing_right_names_the_role_and_the_command(team: Team) -> None:
+    with pytest.raises(NotAllowed, match=r"may not do Microsoft\.Compute/skus/read: it lacks the role Contributor"):
+        team.provider(**team.login("nobody")).offers(Need())
+    reader = team.provider(**team.login("reader", READER))
+    assert reader.offers(Need(size=SIZE))
+    with pytest.raises(NotAllowed, match=r"may not do .*/resourceGroups/write") as error:
+        reader.start(team.request("r-1"))
+    scope = f"/subscriptions/{team.cloud.address.subscription}"
+    assert error.value.hint.startswith(
+        "an administrator runs: az role assignment create --role Contributor --assignee "
+    )
+    assert error.value.hint.endswith(f"--scope {scope}")
+
+
+def test_a_login_that_expires_is_no_sign_that_nothing_is_there_and_the_next_look_takes_up_the_new_one(
+    team: Team,
+) -> None:
+    anna = team.login("anna", OWNER)
+    provider = team.provider(**anna)
+    provider.start(team.request("r-1"))
+    team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
+    team.cloud.order("principal", name="anna", secret="rotated")
+    team.cloud.order("logout")
+    with pytest.raises(LoginFailed, match="has expired, or is not accepted"):
+        provider.look()
+    with pytest.raises(LoginFailed, match="the secret of the login is wrong"):
+        provider.look()
+    Path(anna["secret_file"]).write_text("rotated")
+    assert [one.state for one in provider.look()] == [NodeState.UP]
+
+
+def test_a_name_that_is_taken_by_somebody_else_is_left_alone(team: Team) -> None:
+    place = "/resourceGroups/stoker-team-r-9"
+    team.arm("PUT", place, {"location": "eastus", "tags": {"owner": "somebody else"}})
+    provider = team.provider()
+    with pytest.raises(NameTaken, match="the group stoker-team-r-9 is there, and is not Stoker's"):
+        provider.start(team.request("r-9"))
+    provider.stop("r-9")
+    assert team.arm("GET", place)["tags"] == {"owner": "somebody else"}
+    team.arm("DELETE", place)
+
+
+def test_a_node_that_broke_off_before_its_machine_was_asked_for_is_gone_on_with(team: Team) -> None:
+    """The group is there, and is ours: asked for again, it gets its machine."""
+    provider = team.provider()
+    team.cloud.order("fault", kind="error", method="PUT", path="/deployments/", times=9)
+    with pytest.raises(Exception, match="internal server error"):
+        provider.start(team.request("r-1"))
+    team.cloud.order("calm")
+    provider.start(team.request("r-1"))
+    team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
+
+
+def test_what_is_locked_is_switched_off_and_removed_when_the_lock_is_gone(team: Team) -> None:
+    provider = team.provider()
+    provider.start(team.request("r-1"))
+    team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
+    lock = "/resourceGroups/stoker-team-r-1/providers/Microsoft.Authorization/locks/keep"
+    team.arm("PUT", lock, {"properties": {"level": "CanNotDelete"}}, "2020-05-01")
+    with pytest.raises(Locked, match="somebody has locked it") as error:
+        provider.stop("r-1")
+    assert "az lock delete" in error.value.hint
+    team.cloud.wait(lambda now: [str(one.power) for one in now.instances.values()] == ["deallocated"])
+    (sight,) = provider.look()
+    assert sight.state is NodeState.GONE
+    team.arm("DELETE", lock, version="2020-05-01")
+    provider.stop("r-1")
+    team.cloud.wait(lambda now: not now.instances)
+
+
+def test_a_region_without_the_size_names_those_that_have_it_and_a_size_that_is_none_the_nearest(team: Team) -> None:
+    providers = {"azure": team.provider(regions=["eastus", "westus2"])}
+    with pytest.raises(JobInvalid) as error:
+        admit(Job(name="ants", run="true", on="azure", size=SIZE, region="mars"), providers)
+    (problem,) = error.value.problems
+    assert (problem.field, problem.found) == ("region", "`mars`")
+    assert problem.expected == f"a region that has the size {SIZE}, such as eastus, westus2"
+    with pytest.raises(JobInvalid) as error:
+        admit(Job(name="ants", run="true", on="azure", size=f"{SIZE}x"), providers)
+    (problem,) = error.value.problems
+    assert (problem.field, problem.nearest) == ("size", SIZE)
+
+
+def test_a_size_that_a_region_has_none_of_and_a_quota_are_the_weather(team: Team) -> None:
+    provider = team.provider()
+    team.cloud.order("restrict", region="eastus", size=SIZE)
+    with pytest.raises(NoCapacity, match="SkuNotAvailable"):
+        _until_refused(team, provider, "r-1")
+    team.cloud.order("calm")
+    team.cloud.order("quota", region="eastus", family="cores", limit=0)
+    with pytest.raises(QuotaReached, match="allows 0 vCPUs; 0 are in use and 1 more were asked for"):
+        _until_refused(team, provider, "r-2")
+    team.cloud.order("quota", region="eastus", family="cores", limit=100)
+
+
+def _until_refused(team: Team, provider: AzureProvider, key: str) -> None:
+    """Some refusals come with the answer, others when the deployment has been looked at."""
+    provider.start(team.request(key))
+    found = team.cloud.wait(lambda _: [one for one in provider.look() if one.key == key and one.trouble])[0]
+    raise {"no-capacity": NoCapacity, "quota-reached": QuotaReached}[found.trouble](found.reason)

@@ -1,0 +1,136 @@
+"""What a cloud refuses, and what a laptop does to a run: each in words, and no machine is forgotten."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azuretwin import Cloud, azure_user, begin, reaches, right_end, set_up
+from shell import Shell
+
+pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+OWNER, READER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", "acdd72a7-3385-48ef-bd42-f606fba81ae7"
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("no")) as made:
+        yield made
+
+
+def account(shell: Shell, cloud: Cloud, **more: Any) -> None:
+    set_up(shell, cloud, **more)
+    shell.stoker("server", "stop", code=None)  # the next one reads it
+
+
+def colleague(shell: Shell, cloud: Cloud, name: str, role: str = "", secret: str = "s3cret-s3cret") -> dict[str, Any]:
+    """Somebody with a login of their own, and a role in the subscription: fields of an account."""
+    made = cloud.ask("principal", name=name, secret=secret)
+    if role:
+        given = f"/providers/Microsoft.Authorization/roleDefinitions/{role}"
+        body = {"properties": {"principalId": made["object_id"], "roleDefinitionId": given}}
+        place = f"/providers/Microsoft.Authorization/roleAssignments/{made['object_id']}"
+        cloud.arm("PUT", place, body, "2022-04-01")
+    file = shell.home / f"{name}.secret"
+    file.write_text(secret)
+    file.chmod(0o600)
+    return {"client": made["client_id"], "secret_file": str(file)}
+
+
+def test_missing_rights_end_the_run_at_once_with_the_administrators_command(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud, **colleague(shell, cloud, "nobody"))
+    shell.write("train.py", "print('here')")
+    shell.job("python3 train.py", on="azure")
+    assert "az role assignment create --role Contributor" in shell.stoker("run", "--name", "none", code=125).stderr
+    account(shell, cloud, **colleague(shell, cloud, "reader", READER))
+    shell.stoker("run", "--name", "reader", code=125)
+    facts = shell.facts("reader")
+    assert (facts["state"], len(facts["attempts"])) == ("failed", 1)
+    assert "may not do Microsoft.Resources/subscriptions/resourceGroups/write" in facts["reason"]
+    assert facts["hint"].endswith(f"--scope /subscriptions/{cloud.told['subscription']}")
+    assert cloud.empty()
+
+
+@pytest.mark.slow
+def test_a_login_that_expires_costs_no_run_its_machine_and_is_taken_up_again(user: tuple[Shell, Cloud]) -> None:
+    """Its lease is renewed through the store, which has nothing to do with the login."""
+    shell, cloud = user
+    anna = colleague(shell, cloud, "anna", OWNER)
+    account(shell, cloud, lease_s=12.0, **anna)
+    begin(shell, "expiring")
+    reaches(shell, "expiring", 3)
+    cloud.ask("principal", name="anna", secret="rotated-rotated")
+    cloud.ask("logout")
+    shell.wait_for(lambda: "the secret of the login is wrong" in shell.facts("expiring")["reason"], "the reason")
+    assert shell.facts("expiring")["state"] == "running"
+    until = time.monotonic() + 15  # longer than the lease
+    shell.wait_for(lambda: time.monotonic() > until, "the lease to be over", 30)
+    assert len(cloud.running()) == 1
+    Path(anna["secret_file"]).write_text("rotated-rotated")
+    facts = right_end(shell, cloud, "expiring")
+    assert len(facts["attempts"]) == 1
+    assert (facts["reason"], facts["hint"]) == ("", "")
+
+
+@pytest.mark.slow
+def test_a_locked_group_is_switched_off_told_of_and_removed_when_the_lock_is_gone(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud)
+    begin(shell, "locked", steps=15)
+    reaches(shell, "locked", 2)
+    (machine,) = cloud.machines()
+    group = machine["vm"].split("/resourceGroups/")[1].split("/")[0]
+    lock = f"/resourceGroups/{group}/providers/Microsoft.Authorization/locks/keep"
+    cloud.arm("PUT", lock, {"properties": {"level": "CanNotDelete"}}, "2020-05-01")
+    shell.wait_for(lambda: shell.facts("locked")["state"] == "succeeded", "the end", 90)
+    shell.wait_for(lambda: cloud.machines()[0]["power"] == "deallocated", "the machine to be off", 30)
+    swept = shell.stoker("sweep", "--yes", code=1)
+    assert "could not be removed" in swept.stderr
+    assert "somebody has locked it" in swept.stderr
+    assert "az lock delete" in swept.stderr
+    cloud.arm("DELETE", lock, version="2020-05-01")
+    shell.stoker("sweep", "--yes")
+    shell.wait_for(cloud.empty, "nothing to be left")
+
+
+@pytest.mark.slow
+def test_a_laptop_that_sleeps_for_longer_than_the_lease_finds_its_run_and_goes_on(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud, lease_s=10.0)
+    begin(shell, "sleeping")
+    reaches(shell, "sleeping", 5)
+    server = shell.server_pid()
+    os.kill(server, signal.SIGSTOP)
+    try:
+        shell.wait_for(cloud.empty, "the machine to have removed itself", 90)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    facts = right_end(shell, cloud, "sleeping")
+    assert len(facts["attempts"]) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["+600s", "-600s"])
+def test_a_clock_that_is_wrong_by_ten_minutes_changes_nothing(user: tuple[Shell, Cloud], wrong: str) -> None:
+    assert FAKETIME.exists(), "libfaketime is missing: apt-get install libfaketime"
+    shell, cloud = user
+    account(shell, cloud, lease_s=20.0)
+    own = dict(shell.environ)
+    shell.environ |= {"LD_PRELOAD": str(FAKETIME), "FAKETIME": wrong, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+    try:
+        name = "early" if wrong.startswith("-") else "late"
+        begin(shell, name, steps=20)
+        facts = right_end(shell, cloud, name, steps=20)
+        assert len(facts["attempts"]) == 1
+    finally:
+        shell.stoker("server", "stop", code=None)
+        shell.environ.clear()
+        shell.environ.update(own)
