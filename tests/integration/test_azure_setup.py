@@ -12,7 +12,7 @@ from stoker.errors import Conflict, NotAllowed, NotFound, ProviderFailed
 from stoker.model.groundwork import Asked, Piece, PieceState
 from stoker.providers.azure.setup import AzureSetup
 from stoker.providers.azure.setupcloud import open_cloud
-from stoker.providers.azure.setupsite import ROLES_API, Wanted
+from stoker.providers.azure.setupresources import ROLES_API, Wanted
 from stoker.testing.twin import TwinHandle, twin
 
 pytestmark = pytest.mark.xdist_group("setup")

@@ -10,9 +10,10 @@ import pytest
 
 from stoker.errors import BadInput
 from stoker.model.groundwork import Asked
-from stoker.providers.azure import setupasked, setuproles, setupsite
-from stoker.providers.azure.setupsite import Site, Wanted, agrees
-from stoker.providers.azure.setupworkspace import merged
+from stoker.providers.azure import setupasked, setupresources, setuproles, setupsite
+from stoker.providers.azure.setupcompare import agrees, merged
+from stoker.providers.azure.setupresources import Wanted
+from stoker.providers.azure.setupsite import Site
 
 SUBSCRIPTION = "ae13b4a7-54c4-47f6-9977-3b2fb95ebcf6"
 SITE = Site(SUBSCRIPTION, "vision-team", ("westeurope",), "stoker_vision-team", "stokervision1", practitioners=("p",))
@@ -93,14 +94,14 @@ def test_a_node_may_remove_its_group_and_nothing_else_may_be_given_away() -> Non
     assert "GuidEquals {role-id}" in condition and "GuidEquals {principal-id}" in condition
     given_away = [one for one in setuproles.PRACTITIONER_ACTIONS if one.startswith("Microsoft.Authorization/")]
     assert given_away == ["Microsoft.Authorization/*/read"]
-    rights = setupsite.assignments(SITE, "p", "n")
+    rights = setupresources.assignments(SITE, "p", "n")
     scopes = {role_of(one): one.id.partition("/providers/Microsoft.Authorization/")[0] for one in rights}
     assert scopes[setuproles.BLOB_CONTRIBUTOR] == SITE.account_id
     assert scopes[setuproles.IDENTITY_OPERATOR] == SITE.identity_id
 
 
 def test_no_key_opens_the_storage_account_and_nothing_in_it_is_public() -> None:
-    account = next(one for one in setupsite.wanted(SITE, date(2026, 11, 16)) if one.kind == "storage account")
+    account = next(one for one in setupresources.wanted(SITE, date(2026, 11, 16)) if one.kind == "storage account")
     assert account.body["properties"]["allowSharedKeyAccess"] is False
     assert account.body["properties"]["allowBlobPublicAccess"] is False
 
@@ -114,7 +115,7 @@ def test_what_azure_adds_to_an_answer_makes_no_difference_and_what_it_changed_do
 
 def test_a_budget_keeps_the_month_it_began_in_and_a_group_the_tags_of_others() -> None:
     site = Site(SUBSCRIPTION, "w", ("westeurope",), "g", "a", budget=Decimal(5), mails=("a@b.org",))
-    kinds = {one.kind: one for one in setupsite.wanted(site, date(2026, 11, 16))}
+    kinds = {one.kind: one for one in setupresources.wanted(site, date(2026, 11, 16))}
     group, budget = kinds["resource group"], kinds["budget"]
     found = {"properties": {"timePeriod": {"startDate": "2025-01-01T00:00:00Z"}, "amount": 5}}
     assert merged(budget, found).body["properties"]["timePeriod"] == {"startDate": "2025-01-01T00:00:00Z"}

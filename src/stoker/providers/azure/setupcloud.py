@@ -15,8 +15,8 @@ from stoker.model.groundwork import Asked
 from stoker.providers.azure import naming, setupasked
 from stoker.providers.azure.account import Account
 from stoker.providers.azure.cloud import Cloud, missing_error, speaking
+from stoker.providers.azure.setupresources import Wanted
 from stoker.providers.azure.setuproles import Json
-from stoker.providers.azure.setupsite import Wanted
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.opening import open_store
 

@@ -9,11 +9,12 @@ from decimal import Decimal
 from functools import cached_property
 
 from stoker.model.groundwork import Asked, Piece, PieceState
-from stoker.providers.azure import setupasked, setupsite
+from stoker.providers.azure import setupasked, setupresources, setupsite
 from stoker.providers.azure.account import PUBLIC_ARM
 from stoker.providers.azure.setupcloud import SetupCloud
+from stoker.providers.azure.setupresources import BUDGET_API, GROUPS_API, ROLES_API
 from stoker.providers.azure.setuproles import TITLES
-from stoker.providers.azure.setupsite import BUDGET_API, GROUPS_API, ROLES_API, Site
+from stoker.providers.azure.setupsite import Site
 
 _LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
 _ACCOUNTS = "Microsoft.Storage/storageAccounts"
@@ -80,7 +81,7 @@ class Removal:
         return replace(piece, size_bytes=size, cost="" if size is not None else "unknown")
 
     def _size(self, id: str) -> int | None:
-        found = self._cloud.get(id, setupsite.STORAGE_API) or {}
+        found = self._cloud.get(id, setupresources.STORAGE_API) or {}
         endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "").rstrip("/")
         own = self._cloud.account
         values: Mapping[str, str] = {} if own.arm == PUBLIC_ARM else {"authority": own.login, "ca_file": own.ca_file}

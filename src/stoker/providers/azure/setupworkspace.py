@@ -12,11 +12,13 @@ from typing import Any
 from stoker.errors import Conflict
 from stoker.model.groundwork import Asked, Piece, PieceState
 from stoker.model.handover import Handover, TeamStore
-from stoker.providers.azure import naming, setupasked, setuprates, setupsite
+from stoker.providers.azure import naming, setupasked, setuprates, setupresources, setupsite
 from stoker.providers.azure.account import PUBLIC_ARM, Account
 from stoker.providers.azure.setupcloud import SetupCloud
+from stoker.providers.azure.setupcompare import agrees, merged
+from stoker.providers.azure.setupresources import Wanted
 from stoker.providers.azure.setuproles import Json
-from stoker.providers.azure.setupsite import Site, Wanted, agrees
+from stoker.providers.azure.setupsite import Site
 
 Step = tuple[Piece, Callable[[], None]]
 
@@ -34,16 +36,16 @@ class Workspace:
         """Each piece as it is now, and what makes it. A piece is looked at when the ones before it have been dealt
         with, so that whoever makes them one by one sees what they need of each other."""
         site = self.site
-        missing = self._cloud.unregistered(setupsite.NAMESPACES)
+        missing = self._cloud.unregistered(setupresources.NAMESPACES)
         yield _services(missing), partial(self._register, missing)
-        for one in setupsite.wanted(site, datetime.now(UTC).date()):
+        for one in setupresources.wanted(site, datetime.now(UTC).date()):
             yield self._step(one, self._cloud.get(one.id, one.api))
-        own = setupsite.administrator(site, self._cloud.me())
+        own = setupresources.administrator(site, self._cloud.me())
         yield self._step(own, self._cloud.assigned(own))
         if site.practitioners:
             node = self._principal()
             for person in site.practitioners:
-                for one in setupsite.assignments(site, person, node):
+                for one in setupresources.assignments(site, person, node):
                     yield self._step(one, self._cloud.assigned(one))
 
     def handover(self) -> Handover:
@@ -72,7 +74,7 @@ class Workspace:
         )
 
     def store_url(self) -> str:
-        found = self._cloud.get(self.site.account_id, setupsite.STORAGE_API) or {}
+        found = self._cloud.get(self.site.account_id, setupresources.STORAGE_API) or {}
         endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "")
         return f"{endpoint.rstrip('/')}/{self.site.container}" if endpoint else ""
 
@@ -118,7 +120,7 @@ class Workspace:
                 raise Conflict(f"the workspace {workspace} is in the group {name} already", hint="leave --group out")
             return name, tuple(filter(None, tags.get(setupsite.REGIONS, "").split(","))), home
         name = wanted or setupsite.default_group(workspace)
-        if self._cloud.get(naming.group_id(self._cloud.account.subscription, name), setupsite.GROUPS_API):
+        if self._cloud.get(naming.group_id(self._cloud.account.subscription, name), setupresources.GROUPS_API):
             raise Conflict(
                 f"there is a group {name} that no set-up of {workspace} has made",
                 hint="choose another name with --group, or another --workspace",
@@ -133,13 +135,13 @@ class Workspace:
         if accounts and account and account != accounts[0]:
             raise Conflict(f"the workspace's storage account is {accounts[0]} already", hint="leave --account out")
         place = naming.group_id(self._cloud.account.subscription, group)
-        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{setupsite.NETWORK}", setupsite.NETWORK_API)
+        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{setupsite.NETWORK}", setupresources.NETWORK_API)
         space = found["properties"]["addressSpace"]["addressPrefixes"] if found else ()
         return (accounts[0] if accounts else account), next(iter(space), "")
 
     def _principal(self) -> str:
         """Of the identity that nodes have; empty as long as there is none."""
-        found = self._cloud.get(self.site.identity_id, setupsite.IDENTITY_API)
+        found = self._cloud.get(self.site.identity_id, setupresources.IDENTITY_API)
         return str(found["properties"]["principalId"]) if found else ""
 
     def _register(self, namespaces: list[str]) -> None:
@@ -164,22 +166,9 @@ class Workspace:
         ), f"${rate.normalize():f} per GB" if rate is not None else "by use; the price list does not say"
 
 
-def merged(one: Wanted, found: Json) -> Wanted:
-    """What to ask for where something is there: others' tags stay, and so does what cannot be changed."""
-    body = dict(one.body)
-    if "location" in body:
-        body["location"] = found.get("location") or body["location"]
-    if "tags" in body:
-        body["tags"] = {**(found.get("tags") or {}), **body["tags"]}
-    if one.first:
-        kept = {name: found["properties"][name] for name in one.first if name in found.get("properties", {})}
-        body["properties"] = {**body["properties"], **kept}
-    return replace(one, id=found.get("id") or one.id, body=body)
-
-
 def _services(missing: list[str]) -> Piece:
     state = PieceState.MISSING if missing else PieceState.THERE
-    named = ", ".join(one.removeprefix("Microsoft.") for one in missing or setupsite.NAMESPACES)
+    named = ", ".join(one.removeprefix("Microsoft.") for one in missing or setupresources.NAMESPACES)
     return Piece("services", named, "a new subscription has to ask for them once", state)
 
 
