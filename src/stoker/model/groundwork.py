@@ -32,7 +32,7 @@ class Asked:
     """What was said: options by their keys, texts for one, tuples for many, booleans for flags."""
 
     options: Mapping[str, Any]
-    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # of whoever asks
     twin: Mapping[str, Any] | None = field(default=None, repr=False)  # the twin's address and login; None: the cloud
 
     def text(self, key: str) -> str:

@@ -44,7 +44,7 @@ def workspace(asked: Asked) -> str:
 def subscription(asked: Asked) -> str:
     """The twin has one of its own."""
     told = str(asked.twin["subscription"]) if asked.twin else ""
-    given = asked.text("subscription") or told or asked.environ.get("AZURE_SUBSCRIPTION_ID", "").strip()
+    given = asked.text("subscription") or told or asked.variables.get("AZURE_SUBSCRIPTION_ID", "").strip()
     if not given:
         raise BadInput("which subscription?", hint='--subscription "$(az account show --query id --output tsv)"')
     return _guid(given, "--subscription")
