@@ -10,7 +10,7 @@ import click
 from stoker.cli.command import Command, Example, Group
 from stoker.cli.terminal import say
 from stoker.client import groundwork
-from stoker.client.settings import Settings, from_environment
+from stoker.client.settings import from_environment
 from stoker.model.groundwork import Asked, Groundwork, Option
 
 Body = Callable[[Groundwork, Asked, dict[str, Any]], int]  # what a command does with what was said
@@ -38,9 +38,9 @@ def provider_command(
     own = [one for one in found.options if one.teardown or not teardown]
 
     def callback(**given: Any) -> int:
-        settings = from_environment()
         said = {one.key: given.pop(one.key) for one in own}
-        return body(found, _asked(said, settings, twin=given.pop("twin")), given)
+        twin = groundwork.rehearse(from_environment(), say) if given.pop("twin") else None
+        return body(found, Asked(said, from_environment().environ, twin), given)
 
     params: list[click.Parameter] = [*map(_option, own), *options, _twin(name)]
     return Command(name, params=params, callback=callback, help=help, examples=examples)
@@ -54,7 +54,3 @@ def _option(one: Option) -> click.Option:
 
 def _twin(name: str) -> click.Option:
     return click.Option(["--twin"], is_flag=True, help=f"On the twin of {name} instead: a rehearsal, for nothing.")
-
-
-def _asked(said: dict[str, Any], settings: Settings, *, twin: bool) -> Asked:
-    return Asked(said, settings.environ, groundwork.rehearse(settings, say) if twin else None)
