@@ -129,7 +129,6 @@ def _crash(world: World, mishap: Mishap) -> None:
 def _clock(world: World, mishap: Mishap) -> None:
     ahead = mishap.where % 2 == 1
     world.server.clock_wrong_s += mishap.seconds if ahead else -mishap.seconds
-    world.clock_error_s += mishap.seconds
     _crash(world, replace(mishap, seconds=5.0))
 
 

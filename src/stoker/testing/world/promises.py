@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stoker.engine import meter
@@ -93,15 +94,16 @@ class Promises:
         if run.budget is not None and bill > float(run.budget) and bill > float(run.budget) + self._hidden_usd:
             raise Broken("the budget", f"{run.name} may cost ${run.budget} and has cost ${bill:.6f}")
 
-    @property
+    @cached_property
     def _hidden_usd(self) -> float:
         """What nobody can know in time: how long a server was away whose clock was set meanwhile, and a price that
-        leaps while a machine saves and is given back."""
+        leaps while nobody looks, or while a machine saves and is given back."""
         scenario = self._world.scenario
         dearest = max((float(place.usd_per_hour) for place in scenario.places), default=0.0) * float(DEAR)
-        leaps = any(mishap.fault is Fault.DEAR for mishap in scenario.mishaps)
+        away = {fault: sum(one.seconds for one in scenario.mishaps if one.fault is fault) for fault in Fault}
         leaving_s = max(plan.save_s for plan in scenario.plans) + scenario.release_s + LEAP_S
-        return SMALLEST_USD + (self._world.clock_error_s + (leaving_s if leaps else 0.0)) * dearest / 3600
+        unseen_s = away[Fault.BLIND] + away[Fault.CRASH] + leaving_s if away[Fault.DEAR] else 0.0
+        return SMALLEST_USD + (away[Fault.CLOCK] + unseen_s) * dearest / 3600
 
     def _one_at_a_time(self) -> None:
         busy: set[str] = set()

@@ -40,7 +40,6 @@ class World:
         leaving_s = max(scenario.boot_s) + max(plan.save_s for plan in scenario.plans) + scenario.release_s
         self.outlives_s = scenario.lease_s + leaving_s if scenario.lease_s else 0.0
         self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
-        self.clock_error_s = 0.0  # by how much the server's clock was set wrong, all in all
         self._paused: set[str] = set()
         self._connect()
 
