@@ -1,0 +1,49 @@
+"""What is refused before a run is taken in because of its budget."""
+
+from decimal import Decimal
+
+import pytest
+
+from stoker.errors import JobInvalid
+from stoker.model.job import Job
+from stoker.model.node import Need, Offer
+from stoker.server.admission import admit
+from stoker.testing.fake_provider import FakeProvider
+
+
+class Cloud(FakeProvider):
+    def __init__(self, *offers: Offer) -> None:
+        super().__init__()
+        self._offers = list(offers)
+
+    def offers(self, need: Need) -> list[Offer]:
+        return [offer for offer in self._offers if offer.spot == need.spot]
+
+
+BIG = Offer("cloud", "big", "here", Decimal(360), ready_s=60, release_s=125)  # ten cents a second, 200 seconds at least
+SMALL = Offer("cloud", "small", "there", Decimal(36), spot=True, ready_s=60, release_s=125)
+
+
+def job(budget: str, **more: object) -> Job:
+    return Job(**{"name": "ants", "run": "true", "on": "cloud", "budget": budget, **more})
+
+
+def test_a_budget_below_the_cheapest_start_is_refused_with_the_minimum() -> None:
+    with pytest.raises(JobInvalid) as refused:
+        admit(job("19.99"), {"cloud": Cloud(BIG, SMALL)})
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.found) == ("budget", "`$19.99`")
+    assert problem.expected == "at least $20.00: the shortest run on the cheapest offer, a big in here, costs that"
+    assert admit(job("20"), {"cloud": Cloud(BIG)}) == BIG
+
+
+def test_the_cheapest_of_all_that_the_job_would_take_counts() -> None:
+    fallback = {"spot": {"fallback": "on-demand"}}
+    assert admit(job("2", **fallback), {"cloud": Cloud(BIG, SMALL)}) == SMALL
+    with pytest.raises(JobInvalid, match=r"at least \$2\.00: .* a small in there"):
+        admit(job("1.99", **fallback), {"cloud": Cloud(BIG, SMALL)})
+
+
+def test_any_budget_will_do_where_nothing_costs() -> None:
+    free = Offer("cloud", "free", "here", Decimal(0))
+    assert admit(job("0.01"), {"cloud": Cloud(free)}) == free
