@@ -64,6 +64,15 @@ def test_trouble_of_stokers_own_has_its_own_exit_code(make_run: MakeRun) -> None
     assert ending.lines(cancelled, HERE)[0] == "ants-1 was cancelled after 12 s"
 
 
+def test_a_paused_run_says_what_to_type_and_has_an_exit_code_of_its_own(make_run: MakeRun) -> None:
+    run = make_run(state=RunState.PAUSED, reason="its budget of $5.00 is spent", hint="stoker budget ants-1 10.00")
+    assert ending.exit_code(run) == 75
+    assert ending.lines(run, Path("/here")) == [
+        "ants-1 is paused: its budget of $5.00 is spent; everything is safe, and it goes on where it stopped",
+        "hint: stoker budget ants-1 10.00",
+    ]
+
+
 def test_outputs_that_could_not_land_are_told_of(make_run: MakeRun) -> None:
     run = ended(make_run(), RunState.SUCCEEDED, output_files=1, output_bytes=1, land_problem="the disk is full")
     assert ending.lines(run, HERE)[1:] == [

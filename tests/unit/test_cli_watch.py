@@ -159,6 +159,22 @@ def test_a_run_cancelled_in_the_queue_is_over_at_once(make_run: MakeRun) -> None
     assert watch(FakeRun([make_run(state=RunState.CANCELLED)]))[1].said == []
 
 
+def test_a_run_that_is_paused_is_watched_no_longer(make_run: MakeRun) -> None:
+    running = make_run(state=RunState.RUNNING, attempts=(attempt(1, AttemptState.RUNNING),))
+    paused = replace(running, state=RunState.PAUSED, attempts=(attempt(1),))
+    facts, recorder = watch(FakeRun([running, paused], {(1, 0): [b"one"]}))
+    assert facts is paused
+    assert recorder.said == ["1.0 one", "1.0 finished"]
+
+
+def test_the_warning_that_a_budget_is_nearly_spent_is_shown_once(make_run: MakeRun) -> None:
+    fresh = make_run(budget=Decimal(5))
+    warned = replace(fresh, warned_usd=Decimal(5))
+    ended = replace(warned, state=RunState.SUCCEEDED)
+    said = watch(FakeRun([fresh, warned, ended]))[1].said
+    assert said == ["most of its budget of $5.00 is spent: see `stoker budget ants-1`", "event budget-warning"]
+
+
 def test_it_is_over_only_when_the_outputs_have_landed(make_run: MakeRun) -> None:
     landing = make_run(state=RunState.SUCCEEDED, land_in="/somewhere", output_files=1)
     landed = replace(landing, landed="/somewhere/ants-1")
