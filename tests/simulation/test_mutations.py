@@ -24,6 +24,7 @@ def first_broken(promise: str) -> int:
 
 
 def without_fences(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(checkpoint, "fenced", lambda _attempt, _fences: False)
     patch.setattr(checkpoint, "visible", lambda positions, _fences: sorted(positions, reverse=True))
 
 

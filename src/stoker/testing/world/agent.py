@@ -229,7 +229,9 @@ class Agent:
 
     def _put(self, done_s: float) -> None:
         number = self._kept.number + 1 if self._kept else 1
-        self.shelf.commit(Set((self.number, number), done_s))
+        made = Set((self.number, number), done_s)
+        self.shelf.commit(made)
+        self._world.promises.committed(self.machine.run, self.shelf, made)
         self._kept = Kept(self.number, number, self._clock())
         self._world.note(f"{self.machine.key} commits {done_s:.0f} s of work")
 

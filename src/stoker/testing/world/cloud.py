@@ -70,7 +70,8 @@ class Cloud:
         """The server's request; a machine's own is `release`."""
         if self.faults[Fault.STOP_REFUSED]:
             raise ProviderFailed(Fault.STOP_REFUSED)
-        self.release(key)
+        if key in self.machines and not self.machines[key].unseen:  # what it does not know of it cannot release
+            self.release(key)
         if self.faults[Fault.STOP_UNTOLD]:
             self.faults[Fault.STOP_UNTOLD] -= 1
             raise ProviderFailed(Fault.STOP_UNTOLD)

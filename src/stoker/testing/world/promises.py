@@ -9,6 +9,7 @@ from stoker.engine import meter
 from stoker.engine.lifecycle import MOST_LOST
 from stoker.engine.market import WEATHER
 from stoker.engine.sweeping import spare_key
+from stoker.model import checkpoint
 from stoker.model.orders import Wish
 from stoker.model.report import Outcome
 from stoker.model.run import AttemptState, Run, RunState
@@ -61,6 +62,11 @@ class Promises:
         if found != shelf.head:
             promise = "one writer" if found and found.position not in _up_to(shelf) else "nothing is lost"
             raise Broken(promise, f"an attempt of {run} goes on from {found}, and not from {shelf.head}")
+
+    def committed(self, run: str, shelf: Shelf, made: Set) -> None:
+        """What an attempt commits after another has taken over from it must never count."""
+        if shelf.head is not made and made.position in checkpoint.visible(shelf.sets, shelf.fences):
+            raise Broken("one writer", f"{made} of {run} counts, though a later attempt has taken over")
 
     def lease_is_over(self, machine: Machine) -> None:
         until = machine.lease_until
