@@ -22,7 +22,7 @@ class AzureSetup:
 
     def plan(self, asked: Asked) -> list[Piece]:
         with _as_owner(asked):
-            return [piece for piece, _ in Workspace(asked, open_cloud(asked)).steps()]
+            return [piece for piece, _ in Workspace(asked, open_cloud(asked)).steps(costs=True)]
 
     def lay(self, asked: Asked, tell: Callable[[Piece], None]) -> Handover:
         with _as_owner(asked):

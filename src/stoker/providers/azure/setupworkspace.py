@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import cached_property, partial
 from typing import Any
 
@@ -32,14 +31,16 @@ class Workspace:
         self._asked = asked
         self._cloud = cloud
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self, *, costs: bool = False) -> Iterator[Step]:
         """Each piece as it is now, and what makes it. A piece is looked at when the ones before it have been dealt
-        with, so that whoever makes them one by one sees what they need of each other."""
+        with, so that whoever makes them one by one sees what they need of each other. The price list is asked for
+        `costs` only."""
         site = self.site
         missing = self._cloud.unregistered(setupresources.NAMESPACES)
         yield _services(missing), partial(self._register, missing)
         for one in setupresources.wanted(site, datetime.now(UTC).date()):
-            yield self._step(one, self._cloud.get(one.id, one.api))
+            piece, make = self._step(one, self._cloud.get(one.id, one.api))
+            yield replace(piece, cost=self._rate()) if costs and one.by_use else piece, make
         own = setupresources.administrator(site, self._cloud.me())
         yield self._step(own, self._cloud.assigned(own))
         if site.practitioners:
@@ -149,21 +150,17 @@ class Workspace:
             self._cloud.register(one)
 
     def _step(self, one: Wanted, found: Json | None) -> Step:
-        piece = Piece(one.kind, one.title, one.why, PieceState.MISSING, *self._cost(one))
+        piece = Piece(one.kind, one.title, one.why, PieceState.MISSING)
         if found is None:
             return piece, partial(self._cloud.put, one)
         mended = merged(one, found)
         state = PieceState.THERE if agrees(mended.body, found) else PieceState.CHANGED
         return replace(piece, state=state), partial(self._cloud.put, mended)
 
-    def _cost(self, one: Wanted) -> tuple[Decimal | None, str]:
-        if not one.by_use:
-            return Decimal(0), ""
+    def _rate(self) -> str:
         account = self._cloud.account
         rate = setuprates.usd_per_gb_month(account.prices, account.ca_file, self.site.regions[0])
-        return Decimal(
-            0
-        ), f"${rate.normalize():f} per GB" if rate is not None else "by use; the price list does not say"
+        return f"${rate.normalize():f} per GB" if rate is not None else "by use; the price list does not say"
 
 
 def _services(missing: list[str]) -> Piece:
