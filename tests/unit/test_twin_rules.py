@@ -168,6 +168,49 @@ def test_storage_account_names_are_taken_once_and_their_keys_are_told_to_those_w
     assert "containers" not in azure.kinds()
 
 
+def test_a_condition_says_which_role_may_be_given_to_whom(azure: Asker) -> None:
+    """Somebody who may give one role to one principal gives no other, to nobody else, and takes none away."""
+    root = f"/subscriptions/{azure.cloud.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+    delegate = "f58310d9-a9f6-439a-9e8d-f62e7b41a168"
+    reader, contributor = "acdd72a7-3385-48ef-bd42-f606fba81ae7", "b24988ac-6180-42a0-ab88-20f7382dd24c"
+    kind = "Microsoft.Authorization/roleAssignments"
+    condition = (
+        f"((!(ActionMatches{{'{kind}/write'}})) OR (@Request[{kind}:RoleDefinitionId] ForAnyOfAnyValues:GuidEquals "
+        f"{{{reader}}} AND @Request[{kind}:PrincipalId] ForAnyOfAnyValues:GuidEquals {{node}})) AND "
+        f"(!(ActionMatches{{'{kind}/delete'}}))"
+    )
+    given = {"principalId": "anna", "roleDefinitionId": f"{root}/{delegate}", "condition": condition}
+    azure.ask("PUT", f"/providers/{kind}/first", {"properties": given})
+    azure.group()
+    azure.claims = {"appid": "annas", "oid": "anna"}
+
+    def give(role: str, principal: str) -> int:
+        body = {"properties": {"principalId": principal, "roleDefinitionId": f"{root}/{role}"}}
+        return azure.ask("PUT", f"/resourceGroups/g/providers/{kind}/{role}-{principal}", body).status
+
+    assert give(reader, "node") == 201
+    for role, principal in ((contributor, "node"), (reader, "anna")):
+        with pytest.raises(Refused, match="does not have authorization"):
+            give(role, principal)
+    with pytest.raises(Refused, match="does not have authorization"):
+        azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{reader}-node")
+
+
+def test_a_role_that_somebody_has_stays_and_its_name_is_taken(azure: Asker) -> None:
+    kind, root = "Microsoft.Authorization/roleDefinitions", f"/subscriptions/{azure.cloud.subscription}"
+    body = {"properties": {"roleName": "mine", "permissions": [{"actions": ["*/read"]}]}}
+    azure.ask("PUT", f"/providers/{kind}/one", body)
+    with pytest.raises(Refused, match="already exists"):
+        azure.ask("PUT", f"/providers/{kind}/two", body)
+    given = {"principalId": "anna", "roleDefinitionId": f"{root}/providers/{kind}/one"}
+    assigned = "/providers/Microsoft.Authorization/roleAssignments/a"
+    azure.ask("PUT", assigned, {"properties": given})
+    with pytest.raises(Refused, match="RoleDefinitionHasAssignments"):
+        azure.ask("DELETE", f"/providers/{kind}/one")
+    azure.ask("DELETE", assigned)
+    assert azure.ask("DELETE", f"/providers/{kind}/one").status == 200
+
+
 def test_a_budget_knows_what_was_spent_at_its_scope(azure: Asker) -> None:
     azure.group("other")
     properties = {"amount": 10, "category": "Cost", "timeGrain": "Monthly", "timePeriod": {"startDate": "2026-11-01"}}
@@ -181,7 +224,7 @@ def test_a_budget_knows_what_was_spent_at_its_scope(azure: Asker) -> None:
         azure.ask("GET", f"/resourceGroups/{group}/providers/Microsoft.Consumption/budgets/b").body["properties"]
         for group in ("g", "other")
     ]
-    assert [one["currentSpend"]["amount"] for one in spent] == [pytest.approx(0.235, abs=0.001), 0]
+    assert [one["currentSpend"]["amount"] for one in spent] == [pytest.approx(0.2376, abs=0.001), 0]
 
 
 def test_the_version_is_required_and_must_be_a_date(azure: Asker) -> None:
