@@ -22,7 +22,7 @@ from stoker.model.job import Job
 from stoker.model.run import Run, RunState
 
 STEPS, STEP_S = 30, 0.05
-REST_S = 2.5  # at a step where something is to happen: the news of it takes a second, as it does anywhere
+REST_S = 4.0  # at a step where something is to happen: the news of it takes a second, and more on a busy machine
 PATIENCE_S = 240.0
 # Ends by itself with an error, as scripts do: never to be mistaken for weather.
 FAILING = TRAIN.replace("        print(", '        if state["step"] == 25: raise SystemExit(3)\n        print(')
@@ -87,6 +87,7 @@ class Stage:
         self._waiting = {one.name: list(one.mishaps) for one in scripts}
         self._settings = from_environment(shell.environ)
         self._client = Client.connect(self._settings)
+        self._runs: dict[str, Run] = {}
         self.story: list[str] = []
 
     def play(self) -> dict[str, Run]:
@@ -96,13 +97,13 @@ class Stage:
             self._submit(one)
         give_up = time.monotonic() + PATIENCE_S
         while time.monotonic() < give_up:
-            runs = self._look()
-            for name, run in runs.items():
-                self._act(name, _step(run))
-            if len(runs) == len(self._scripts) and not any(run.open for run in runs.values()):
-                return runs
-            time.sleep(0.25)
-        raise AssertionError(f"not at their ends: {[one for one in self._look().values() if one.open]}")
+            for name in self._scripts:
+                self._look(name)
+                self._act(name, _step(self._runs.get(name)))
+            if len(self._runs) == len(self._scripts) and not any(run.open for run in self._runs.values()):
+                return self._runs
+            time.sleep(0.2)
+        raise AssertionError(f"not at their ends: {[one for one in self._runs.values() if one.open]}")
 
     def left(self) -> list[str]:
         """What the cloud still has, once it has had the time to delete."""
@@ -126,11 +127,11 @@ class Stage:
         job = Job(name="faults", run="python3 train.py", on="azure", spot=True, env=env)
         self._connected().submit(job, folder, name=script.name)
 
-    def _look(self) -> dict[str, Run]:
-        with suppress(StokerError):
-            runs = self._connected().runs(limit=len(self._scripts) + 50)
-            return {run.name: run for run in runs if run.name in self._scripts}
-        return {}
+    def _look(self, name: str) -> None:
+        """One by one: a list does not say how far they are. A server that was just killed says nothing."""
+        if name not in self._runs or self._runs[name].open:
+            with suppress(StokerError):
+                self._runs[name] = self._connected().run(name).facts
 
     def _connected(self) -> Client:
         """To a server that lives: whoever asks next starts one, as for any command."""
@@ -159,17 +160,17 @@ class Stage:
                 self._client = self._connected()
                 self._client.run(name).cancel()
             case "evict":
-                run = self._look().get(name)
-                mine = [vm for vm in self._cloud.running() if run and f"-{run.id}-" in vm]
-                if run is None or not mine:
-                    return run is not None and run.state.ended
+                run = self._runs[name]
+                mine = [vm for vm in self._cloud.running() if f"-{run.id}-" in vm]
+                if not mine:
+                    return run.state.ended
                 with suppress(URLError):  # gone in this very moment
                     self._cloud.ask("evict", vm=mine[0], **mishap.details)
         return True
 
 
-def _step(run: Run) -> int:
-    loss = run.metrics.get("loss")
+def _step(run: Run | None) -> int:
+    loss = run.metrics.get("loss") if run else None
     return int(loss.step or 0) if loss else 0
 
 
