@@ -98,6 +98,13 @@ def test_an_attempt_that_kept_nothing_was_for_nothing() -> None:
     assert made.taken[0].steps_lost == 7
 
 
+def test_a_step_that_was_saved_was_done_although_nobody_reported_it() -> None:
+    made = receipt(story(vanished(step=15, kept_step=18), Told(asked=300)), at(1000))
+    assert (made.taken[0].step, made.taken[0].safe_step, made.taken[0].steps_lost) == (18, 18, 0)
+    made = receipt(story(vanished(step=None, kept_step=18), Told(asked=300)), at(1000))
+    assert (made.taken[0].step, made.taken[0].steps_lost) == (18, None)
+
+
 def test_an_attempt_between_that_kept_nothing_costs_only_itself() -> None:
     """The third goes on from the first's checkpoint."""
     run = story(evicted(), vanished(asked=200, kept_s=None), Told(asked=500))

@@ -203,10 +203,17 @@ def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterato
             how=str(attempt.state),
             notice_s=attempt.notice.seconds if attempt.notice else None,
             redone=redone.get(attempt.number, Share()),
-            step=attempt.effort.step if attempt.effort else None,
+            step=_reached(attempt, loss),
             safe_step=loss.went_on_from.step if loss.went_on_from else None,
             steps_lost=steps_lost(attempt, loss),
         )
+
+
+def _reached(attempt: Attempt, loss: Loss) -> float | None:
+    """The last step that is known to have been done: what was saved of it was, whatever was reported."""
+    known = [attempt.effort.step if attempt.effort else None]
+    known += [loss.went_on_from.step] if loss.went_on_from and loss.went_on_from.attempt == attempt.number else []
+    return max((one for one in known if one is not None), default=None)
 
 
 def _undisturbed(run: Run, stays: Sequence[Stay]) -> Decimal | None:
