@@ -51,21 +51,42 @@ def job(shell: Shell, steps: int) -> None:
     shell.job("python3 train.py", spot=True, env={"STEPS": str(steps)})
 
 
-def reaches(shell: Shell, run: str, step: int) -> None:
-    def there() -> bool:
-        metrics = shell.facts(run)["metrics"]
-        return bool(metrics) and metrics["loss"]["step"] >= step
+class Rehearsal:
+    """`stoker run --on azure --twin` in the foreground: its lines, and what it said at its end."""
 
-    shell.wait_for(there, f"step {step} of {run}", 120)
+    def __init__(self, shell: Shell, name: str, *more: str) -> None:
+        self._said = shell.folder / f"{name}.txt"
+        with self._said.open("w") as said:
+            words = more or ("run", "--on", "azure", "--twin", "--name", name)
+            self.process = shell.start(*words, stderr=said)
+
+    def steps(self, count: int | None = None) -> list[int]:
+        """The next ones that it shows; None: all that are still to come."""
+        assert self.process.stdout
+        if count is None:
+            return [json.loads(line)["step"] for line in self.process.stdout]
+        return [json.loads(self.process.stdout.readline())["step"] for _ in range(count)]
+
+    def end(self) -> str:
+        """Once it has ended: everything that it said beside the lines, and its exit code."""
+        for _ in self.process.stdout or ():
+            pass
+        self.process.wait(150)
+        return f"{self._said.read_text()}exit code {self.process.returncode}"
+
+    def end_well(self) -> None:
+        said = self.end()
+        assert "on the twin: nothing of this costs money" in said
+        assert "0 resources left, $0.00/h" in said
+        assert said.endswith("exit code 0")
 
 
-def ended(shell: Shell, run: str, steps: int) -> dict[str, Any]:
+def right_end(shell: Shell, name: str, steps: int) -> dict[str, Any]:
     """Succeeded, with the very weights of an undisturbed training."""
-    shell.wait_for(lambda: shell.facts(run)["state"] not in ("queued", "starting", "running"), f"{run}'s end", 150)
-    facts = shell.facts(run)
+    facts = shell.facts(name)
     assert facts["state"] == "succeeded", facts["reason"]
-    landed = Path(shell.wait_for(lambda: shell.facts(run)["landed"], "the outputs"))
-    assert (landed / "model.txt").read_text() == weights_after(steps)
+    assert (Path(facts["landed"]) / "model.txt").read_text() == weights_after(steps)
+    assert facts["store"] == "twin"
     return facts
 
 
@@ -84,32 +105,57 @@ def address(shell: Shell) -> dict[str, Any]:
 def test_two_first_runs_at_once_start_one_twin(shell: Shell) -> None:
     """On a computer without a server, a store or a twin."""
     job(shell, 3)
-    both = [shell.start("run", "--on", "azure", "--twin", "-d", "--name", name) for name in ("one", "two")]
-    for process in both:
-        out, err = process.communicate(timeout=120)
-        assert process.returncode == 0, f"{out}\n{err}"
-        assert "on the twin: nothing of this costs money" in err
-    twins = [line for line in shell.processes().values() if line.endswith("-m stoker.twin")]
-    assert len(twins) == 1
+    for run in [Rehearsal(shell, name) for name in ("one", "two")]:
+        run.end_well()
+    assert len([line for line in shell.processes().values() if line.endswith("-m stoker.twin")]) == 1
     for name in ("one", "two"):
-        assert ended(shell, name, 3)["store"] == "twin"
+        right_end(shell, name, 3)
 
 
 def test_evicted_by_the_cloud_it_goes_on_and_nothing_is_left(shell: Shell) -> None:
-    steps = 60
-    job(shell, steps)
-    with shell.start("run", "--on", "azure", "--twin", "--name", "story") as run:
-        reaches(shell, "story", 5)
-        shell.stoker("twin", "evict", "story", "--notice", "8s")
-        out, err = run.communicate(timeout=150)
-    assert run.returncode == 0, err
-    shown = [json.loads(line)["step"] for line in out.splitlines() if line.startswith("{")]
-    assert sorted(set(shown)) == list(range(1, steps + 1))
-    assert "0 resources left, $0.00/h" in err
-    facts = ended(shell, "story", steps)
+    job(shell, 120)
+    run = Rehearsal(shell, "story")
+    shown = run.steps(5)
+    shell.stoker("twin", "evict", "story", "--notice", "8s")
+    shown += run.steps()
+    run.end_well()
+    assert sorted(set(shown)) == list(range(1, 121))
+    facts = right_end(shell, "story", 120)
     assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
     assert facts["attempts"][0]["notice"]["drill"] is False, "the machine heard of it from its metadata service"
     assert json.loads(shell.stoker("sweep", "--json").stdout)["left"] == []
+
+
+def test_a_twin_that_is_killed_is_started_again_and_the_run_ends_right(shell: Shell) -> None:
+    job(shell, 40)
+    run = Rehearsal(shell, "orphan")
+    run.steps(3)
+    killed = address(shell)
+    os.kill(killed["pid"], signal.SIGKILL)
+    run.end_well()
+    right_end(shell, "orphan", 40)
+    assert address(shell)["pid"] != killed["pid"]
+    assert address(shell)["blob"]["url"] == killed["blob"]["url"]
+
+
+def test_a_run_whose_twin_was_told_to_end_waits_and_can_be_cancelled(shell: Shell) -> None:
+    job(shell, 600)
+    run = Rehearsal(shell, "stranded")
+    run.steps(1)
+    told = shell.stoker("twin", "down").stderr
+    assert "stranded waits for it: `stoker twin up` lets it go on" in told
+    shell.stoker("cancel", "stranded")
+    said = run.end()
+    assert "the rest of what it printed cannot be read now" in said
+    assert said.endswith("exit code 130")
+    assert json.loads(shell.stoker("sweep", "--json").stdout)["left"] == []
+
+
+def test_a_rerun_is_a_rehearsal_too_and_brings_the_twin_up(shell: Shell) -> None:
+    run = Rehearsal(shell, "again", "rerun", "one")
+    assert run.steps() == [1, 2, 3]
+    run.end_well()
+    assert right_end(shell, "last", 3)["job"]["on"] == "azure-twin"
 
 
 def test_the_real_cloud_and_the_store_of_other_runs_are_not_touched(shell: Shell) -> None:
@@ -119,38 +165,6 @@ def test_the_real_cloud_and_the_store_of_other_runs_are_not_touched(shell: Shell
     job(shell, 1)
     shell.stoker("run", "--on", "local", "--name", "here")
     assert shell.facts("here")["store"] == "folder"
-
-
-def test_a_rerun_is_a_rehearsal_too_and_brings_the_twin_up(shell: Shell) -> None:
-    shell.stoker("twin", "down")
-    name = shell.stoker("rerun", "one", "-d").stdout.strip()
-    facts = ended(shell, name, 3)
-    assert (facts["job"]["on"], facts["store"]) == ("azure-twin", "twin")
-    assert shell.stoker("logs", name).stdout.count('"step"') == 3
-
-
-def test_a_twin_that_is_killed_is_started_again_and_the_run_ends_right(shell: Shell) -> None:
-    steps = 40
-    job(shell, steps)
-    shell.stoker("run", "--on", "azure", "--twin", "-d", "--name", "orphan")
-    reaches(shell, "orphan", 3)
-    killed = address(shell)
-    os.kill(killed["pid"], signal.SIGKILL)
-    ended(shell, "orphan", steps)
-    assert address(shell)["pid"] != killed["pid"]
-    assert address(shell)["blob"]["url"] == killed["blob"]["url"]
-
-
-def test_a_run_whose_twin_was_told_to_end_says_so_and_can_be_cancelled(shell: Shell) -> None:
-    job(shell, 600)
-    shell.stoker("run", "--on", "azure", "--twin", "-d", "--name", "stranded")
-    reaches(shell, "stranded", 1)
-    told = shell.stoker("twin", "down").stderr
-    assert "stranded" in told and "stoker twin up" in told
-    shell.wait_for(lambda: shell.facts("stranded")["reason"], "a reason")
-    shell.stoker("cancel", "stranded")
-    shell.wait_for(lambda: shell.facts("stranded")["state"] == "cancelled", "its end")
-    assert json.loads(shell.stoker("sweep", "--json").stdout)["left"] == []
 
 
 def test_what_is_not_on_the_twin_cannot_be_evicted_there(shell: Shell) -> None:

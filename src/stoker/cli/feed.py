@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.client.handle import Run
-from stoker.errors import NotFound
+from stoker.errors import NotFound, StoreUnavailable
 from stoker.model.run import Run as Facts
 
 
@@ -35,9 +35,10 @@ class Printed:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Everything the source had has been printed."""
+    """Everything the source had has been printed, but for what is `unread` for this reason."""
 
     source: Source
+    unread: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,4 +94,7 @@ def printed(
             yield Printed(source, data)
     except NotFound:
         pass
+    except StoreUnavailable as error:
+        yield Finished(source, error.message)
+        return
     yield Finished(source)

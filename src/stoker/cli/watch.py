@@ -59,9 +59,11 @@ class Watch:
                 case Printed(source, data):
                     self._quiet_since = time.monotonic()
                     self.printer.text(source, data)
-                case Finished(source):
+                case Finished(source, unread):
                     self._open.discard(source)
                     self.printer.finish(source)
+                    if unread:
+                        self.printer.note(f"the rest of what it printed cannot be read now: {unread}")
                     self._open_next()
                 case Broke(error):
                     raise error

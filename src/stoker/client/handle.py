@@ -277,6 +277,8 @@ class Run:
         while follow and not self._over(number):
             time.sleep(_PAUSE_S)
             yield from tail.read(follow)
+        if follow:
+            yield from tail.read(follow=False)  # where the store has gone away meanwhile, this says so
 
     def _over(self, number: int) -> bool:
         self.refresh()

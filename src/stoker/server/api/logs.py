@@ -21,6 +21,7 @@ from stoker.stores.pacing import NEAR, pacing
 router = APIRouter(tags=["logs"])
 
 PIECE_BYTES = 1 << 20
+_AWAY_S = 5.0
 NOTED_WITHIN_S = 1.0  # of being written, the time of a line is noted
 
 
@@ -41,6 +42,8 @@ async def read(
     service = service_of(request)
     run = await service.ledger.find(name)
     store = service.stores.of(run)
+    if not follow or run.state.ended:  # a store that is away can be told of only before an answer begins
+        await call(_piece, store, layout.log(run.id, attempt, rank), offset, 1)
     if since:
         offset = max(offset, await call(_offset_at, store, run.id, attempt, rank, since))
     pieces = _follow(service, run, attempt, rank, offset) if follow else _read(store, run.id, attempt, rank, offset)
@@ -58,7 +61,7 @@ async def _read(store: Store, run_id: str, attempt: int, rank: int, offset: int)
 async def _follow(service: Service, run: Run, number: int, rank: int, offset: int) -> AsyncIterator[bytes]:
     store = service.stores.of(run)
     pace = pacing(store)
-    pause_s = pace.eager_s
+    pause_s, away_since = pace.eager_s, 0.0
     while True:
         # Asked before reading: what an attempt that is over has written is all there.
         over = _over(run, number)
@@ -67,8 +70,12 @@ async def _follow(service: Service, run: Run, number: int, rank: int, offset: in
                 offset += len(piece)
                 pause_s = pace.eager_s
                 yield piece
+            away_since = 0.0
         except StoreUnavailable:  # it will be back, and then the rest comes
-            over, pause_s = False, pace.lazy_s
+            over, pause_s, now = False, pace.lazy_s, service.clock.steady()
+            away_since = away_since or now
+            if run.state.ended and now - away_since > _AWAY_S:
+                return  # whoever asks for the rest is told why there is none
         if over:
             return
         run = await _next(service, run, pause_s)
@@ -95,9 +102,9 @@ def _attempt(run: Run, number: int) -> Attempt | None:
     return next((attempt for attempt in run.attempts if attempt.number == number), None)
 
 
-def _piece(store: Store, key: str, offset: int) -> bytes:
+def _piece(store: Store, key: str, offset: int, most: int = PIECE_BYTES) -> bytes:
     try:
-        return store.get(key, offset, PIECE_BYTES)
+        return store.get(key, offset, most)
     except Missing:
         return b""
 
