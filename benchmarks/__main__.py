@@ -8,7 +8,22 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import azure, checkpoint, data, eviction, horses, logs, mount, ncf, queue, snapshot, startup, submit
+from benchmarks import (
+    azure,
+    checkpoint,
+    data,
+    eviction,
+    horses,
+    logs,
+    mount,
+    ncf,
+    policy,
+    queue,
+    simulation,
+    snapshot,
+    startup,
+    submit,
+)
 from benchmarks.commands import CommandFailed, alone
 from benchmarks.measure import Plan, Result
 from benchmarks.peers import PEERS
@@ -25,6 +40,8 @@ BENCHMARKS: dict[str, Callable[[Plan], Result]] = {
     "data": data.run,
     "mount": mount.run,
     "ncf": ncf.run,
+    "policy": policy.run,
+    "simulation": simulation.run,
     "horses": horses.run,
     "azure": azure.run,
 }

@@ -80,7 +80,7 @@ def _worked(costs: Costs, steps: int, usd: float) -> Costs:
 def _spot(trace: Trace, number: int, steps: int) -> Machine:
     place = trace.places[number]
     there, usd = [False] * steps, [0.0] * steps
-    for begin, end in place.open or ((0.0, steps * STEP_S),):
+    for begin, end in ((0.0, steps * STEP_S),) if place.open is None else place.open:
         for at in range(round(begin / STEP_S), min(round(end / STEP_S), steps)):
             there[at] = True
     prices, price = dict(place.prices), place.usd_per_hour

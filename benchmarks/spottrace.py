@@ -167,12 +167,11 @@ def _changes(place: Place, length_s: float) -> Iterator[tuple[float, str, int, D
 def _shifted(place: Place, begin: float, length_s: float) -> Place:
     """On the grid, and closed for good at the end."""
     end = begin + length_s
-    spans = [
-        (max(a, begin) - begin, min(b, end) - begin) for a, b in place.open or ((0.0, end),) if b > begin and a < end
-    ]
+    spans = ((0.0, end),) if place.open is None else place.open
+    inside = [(max(a, begin) - begin, min(b, end) - begin) for a, b in spans if b > begin and a < end]
     price = next((one for at, one in reversed(place.prices) if at <= begin), place.usd_per_hour)
     prices = tuple((_grid(at - begin), one) for at, one in place.prices if begin < at < end)
-    snapped = _joined([(_grid(a), _grid(b)) for a, b in spans])
+    snapped = _joined([(_grid(a), _grid(b)) for a, b in inside])
     return replace(place, usd_per_hour=price, prices=prices, open=tuple(snapped))
 
 
