@@ -147,6 +147,18 @@ def test_a_transfer_outlives_every_passing_fault(store: Store, proxy: FaultProxy
     assert not list((tmp_path / "to").rglob(".stoker-part-*"))
 
 
+def test_many_large_files_outlive_streams_that_break_off(store: Store, proxy: FaultProxy, tmp_path: Path) -> None:
+    """Each has a connection of its own: what came before it broke is kept, and the rest is asked for."""
+    items = files(tmp_path / "from", *[9 << 20] * 4)
+    upload(store, items)
+    proxy.add(Kind.CUT, "GET .*data/", times=3)
+    proxy.add(Kind.REFUSE, "GET .*data/", times=2, status=503)
+    back = elsewhere(items, tmp_path / "to")
+    download(store, back)
+    assert_same(items, back)
+    assert not list((tmp_path / "to").rglob(".stoker-part-*"))
+
+
 def test_a_garbled_answer_never_becomes_a_file(store: Store, proxy: FaultProxy, tmp_path: Path) -> None:
     items = files(tmp_path / "from", 20_000, 9 << 20)
     upload(store, items)

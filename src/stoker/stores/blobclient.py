@@ -22,7 +22,7 @@ from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
 from stoker.stores.objectstore import ObjectStore
 from stoker.stores.refusals import refusal, token_ended
-from stoker.stores.verified import Verified
+from stoker.stores.verified import known_hash
 from stoker.stores.wire import Reply, Request, Wire
 
 API_VERSION = "2021-12-02"
@@ -56,6 +56,15 @@ class BlobBucket:
         self._check(reply, name, 200, 206)
         return Piece(reply.body, total_bytes(reply))
 
+    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
+        ranged = {"x-ms-range": f"bytes={start}-{start + size - 1}"}
+        body = self._wire.stream(self._request("GET", name, headers=ranged), 200, 206)
+        if isinstance(body, Reply):
+            if body.status != 416:
+                self._check(body, name)
+            return
+        yield from body
+
     def size(self, name: str) -> int:
         reply = self._ask("HEAD", name)
         self._check(reply, name, 200)
@@ -68,7 +77,7 @@ class BlobBucket:
         if not second:
             self._put(name, "", first, only_new, headers)
             return len(first)
-        known = data.sha256[:16] if isinstance(data, Verified) else ""
+        known = known_hash(data)[:16]
         upload = known or secrets.token_hex(8)  # blocks of other contents never mix
         there = self._uncommitted(name) if known else set()
 
@@ -123,6 +132,11 @@ class BlobBucket:
     def _ask(
         self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: bytes = b""
     ) -> Reply:
+        return self._wire.ask(self._request(method, name, query, headers, body))
+
+    def _request(
+        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> Callable[[], Request]:
         path = f"{self._path}/{quote(self._prefix + name, safe=_SAFE)}" if name else self._path
 
         def make() -> Request:
@@ -131,7 +145,7 @@ class BlobBucket:
             own = {"x-ms-version": API_VERSION, **signed, **(headers or {})}
             return Request(method, f"{path}?{whole}" if whole else path, own, body)
 
-        return self._wire.ask(make)
+        return make
 
     def _check(self, reply: Reply, name: str, *good: int) -> None:
         if reply.status not in good:

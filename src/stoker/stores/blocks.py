@@ -10,8 +10,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import BinaryIO, TypeVar
 
-from stoker.stores.verified import Verified
-
 T = TypeVar("T")
 
 BLOCK_BYTES = 8 << 20
@@ -76,8 +74,8 @@ def first_block(data: bytes | BinaryIO) -> tuple[bytes, Iterator[bytes]]:
 
 def _length(data: BinaryIO) -> int:
     """How much there is to come, where that can be known; else 0."""
-    if isinstance(data, Verified):
-        return data.left
+    if (left := getattr(data, "left", None)) is not None:
+        return int(left)
     return os.fstat(data.fileno()).st_size if isinstance(data, io.FileIO | io.BufferedReader) else 0
 
 

@@ -32,6 +32,10 @@ class Bucket(Protocol):
         """Nothing where the object ends before `start`. Raises Missing."""
         ...
 
+    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
+        """As `Streams` says."""
+        ...
+
     def size(self, name: str) -> int:
         """Raises Missing."""
         ...

@@ -101,6 +101,10 @@ class ContainerPerRun:
         bucket, inside = self._find(name)
         return bucket.read(inside, start, size)
 
+    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
+        bucket, inside = self._find(name)
+        return bucket.stream(inside, start, size)
+
     def size(self, name: str) -> int:
         bucket, inside = self._find(name)
         return bucket.size(inside)

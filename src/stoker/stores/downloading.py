@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,10 +17,13 @@ from types import TracebackType
 from stoker.errors import Corrupt
 from stoker.stores import Store
 from stoker.stores.disk import disk_failed
+from stoker.stores.streaming import stream
 
 PIECE_BYTES = 4 << 20
 _PIECES_AT_ONCE = 8  # of all files together
 _AHEAD = 3  # of one file: read, and not written yet
+_WINDOW_BYTES = 64 << 20  # of one request, where a file has a connection of its own
+_CROWD = 3  # files under way, from which on each has one
 _PART = ".stoker-part-"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _GO_ON = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -30,6 +34,8 @@ class Pieces:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._under_way = 0
+        self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_PIECES_AT_ONCE, "stoker-pieces")
 
     def __enter__(self) -> Pieces:
@@ -41,22 +47,38 @@ class Pieces:
         # Whoever pressed Ctrl-C does not wait for a network.
         self._threads.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
 
-    def read(self, key: str, start: int, end: int) -> Iterator[bytes]:
-        """All bytes from `start` to `end`. Raises Corrupt where there are fewer."""
-        asked: deque[tuple[int, Future[bytes]]] = deque()
+    def read(self, key: str, start: int, end: int) -> Iterator[memoryview]:
+        """All bytes from `start` to `end`, in pieces that are good until the next is asked for. Raises Corrupt where
+        there are fewer. Among many each has a connection of its own, and what comes is not held in memory; one that is
+        alone uses several."""
+        with self._lock:
+            self._under_way += 1
+        try:
+            while start < end:
+                size = min(_WINDOW_BYTES, end - start)
+                crowd = self._under_way >= _CROWD
+                came = 0
+                for piece in stream(self.store, key, start, size) if crowd else self._ahead(key, start, start + size):
+                    came += len(piece)
+                    yield piece
+                if came != size:
+                    raise Corrupt(f"`{key}` is shorter than the {end} bytes it should have")
+                start += size
+        finally:
+            with self._lock:
+                self._under_way -= 1
+
+    def _ahead(self, key: str, start: int, end: int) -> Iterator[memoryview]:
+        asked: deque[Future[bytes]] = deque()
         try:
             while start < end or asked:
                 while start < end and len(asked) <= _AHEAD:
                     size = min(PIECE_BYTES, end - start)
-                    asked.append((size, self._threads.submit(self.store.get, key, start, size)))
+                    asked.append(self._threads.submit(self.store.get, key, start, size))
                     start += size
-                size, coming = asked.popleft()
-                piece = coming.result()
-                if len(piece) != size:
-                    raise Corrupt(f"`{key}` is shorter than the {end} bytes it should have")
-                yield piece
+                yield memoryview(asked.popleft().result())
         finally:
-            for _, coming in asked:
+            for coming in asked:
                 coming.cancel()
 
 
@@ -101,7 +123,7 @@ def _bring_large(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: 
             there = _hash_beginning(file, size_bytes, digest) if sha256 else 0
             for piece in pieces.read(key, there, size_bytes):
                 digest.update(piece)
-                _write_all(file, memoryview(piece))
+                _write_all(file, piece)
         finally:
             os.close(file)
         if digest.hexdigest() != sha256 if sha256 else pieces.store.get(key, size_bytes, 1):

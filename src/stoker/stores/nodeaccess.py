@@ -11,6 +11,7 @@ from stoker.stores import Store, Stored
 from stoker.stores.access import Access, Route
 from stoker.stores.folder import FolderStore
 from stoker.stores.location import StoreKind, locate
+from stoker.stores.streaming import stream
 
 
 def open_access(access: Access) -> AccessStore:
@@ -38,6 +39,10 @@ class AccessStore:
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         store, rest = self._find(key, write=False)
         return store.get(rest, start, size)
+
+    def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
+        store, rest = self._find(key, write=False)
+        return stream(store, rest, start, size)
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         store, rest = self._find(key, write=True)

@@ -27,7 +27,8 @@ from stoker.stores.login import Login
 from stoker.stores.objectstore import ObjectStore
 from stoker.stores.refusals import refusal, token_ended, unreachable
 from stoker.stores.s3client import DEFAULT_REGION
-from stoker.stores.verified import Verified
+from stoker.stores.streaming import PIECE_BYTES
+from stoker.stores.verified import known_hash
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
@@ -97,6 +98,15 @@ class ObstoreBucket:
                 return Piece(b"", self.size(name))
             self._fail(error, name)
 
+    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
+        try:
+            found = obstore.get(self._store, name, options={"range": (start, start + size)})
+            for piece in found.stream(min_chunk_size=PIECE_BYTES):
+                yield memoryview(piece)
+        except (BaseError, OSError) as error:
+            if not any(words in str(error) for words in _PAST_THE_END):
+                self._fail(error, name)
+
     def size(self, name: str) -> int:
         try:
             return obstore.head(self._store, name)["size"]
@@ -104,7 +114,7 @@ class ObstoreBucket:
             self._fail(error, name)
 
     def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
-        if self._large and isinstance(data, Verified):
+        if self._large and known_hash(data):
             return self._large.write(name, data, only_new=only_new)
         first, rest = first_block(data)
         if only_new:  # goes in one request, since a row of blocks has no condition

@@ -49,6 +49,9 @@ class ObjectStore:
             return data
         return data + self._read_on(key, max(start, total), None if size is None else size - len(data))
 
+    def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
+        return self.bucket.stream(_checked(key), start, size)
+
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         _checked(key)
         if self.bucket.write(key, data, only_new=only_new) == SEGMENT_BYTES:

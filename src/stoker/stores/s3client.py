@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import BinaryIO
@@ -67,6 +67,14 @@ class S3Bucket:
             return Piece(b"", self.size(name))
         self._check(reply, name, 200, 206)
         return Piece(reply.body, total_bytes(reply))
+
+    def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
+        body = self._wire.stream(self._request("GET", name, {"range": f"bytes={start}-{start + size - 1}"}), 200, 206)
+        if isinstance(body, Reply):
+            if body.status != 416:
+                self._check(body, name)
+            return
+        yield from body
 
     def size(self, name: str) -> int:
         reply = self._ask("HEAD", name)
@@ -144,6 +152,16 @@ class S3Bucket:
         query: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Reply:
+        return self._wire.ask(self._request(method, name, headers, query, body))
+
+    def _request(
+        self,
+        method: str,
+        name: str,
+        headers: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> Callable[[], Request]:
         path = f"{self._path}/{quote(self._prefix + name, safe='/-_.~')}" if name else self._path or "/"
         target = f"{path}?{canonical_query(query)}" if query else path
         payload = payload_hash(body, secure=self._secure)
@@ -152,7 +170,7 @@ class S3Bucket:
             signed = self._signer.headers(method, self._host, path, query or {}, headers or {}, payload)
             return Request(method, target, signed, body)
 
-        return self._wire.ask(make)
+        return make
 
     def _check(self, reply: Reply, name: str, *good: int) -> None:
         if reply.status not in good:

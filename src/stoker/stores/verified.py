@@ -15,6 +15,11 @@ class Source(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
+def known_hash(data: object) -> str:
+    """The hash that a stream promises to have; empty for one that promises nothing."""
+    return str(getattr(data, "sha256", ""))
+
+
 class Verified(io.RawIOBase):
     """The next `size` bytes of a source. The read that reaches their end raises Corrupt if they are not those that
     were promised, so whoever copies this to a place and then commits it commits the right bytes or nothing."""

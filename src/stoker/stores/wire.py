@@ -10,7 +10,7 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ TRIES = 5
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 8.0
 _TIMEOUT_S = 60.0
+_PIECE_BYTES = 1 << 20
 
 
 class Request(NamedTuple):
@@ -69,10 +70,49 @@ class Wire:
             _wait(number, reply.headers.get("retry-after", ""))
         raise AssertionError("every try returns or raises")
 
+    def stream(self, make: Callable[[], Request], *good: int) -> Iterator[memoryview] | Reply:
+        """The body of an answer with a good status, in pieces, each until the next is asked for; or another answer.
+        The thread asks nothing else until it has read or closed all of it. What breaks off raises StoreUnavailable."""
+        for number in range(1, TRIES + 1):
+            try:
+                answer = self._send(make())
+                if answer.status in good:
+                    return self._pieces(answer)
+                reply = self._read(answer, number)
+            except (OSError, http.client.HTTPException) as error:
+                self._drop()
+                if number == TRIES:
+                    raise unreachable(self.place, error) from error
+                _wait(number)
+                continue
+            if reply.status not in TRANSIENT or number == TRIES:
+                return reply
+            _wait(number, reply.headers.get("retry-after", ""))
+        raise AssertionError("every try returns or raises")
+
+    def _pieces(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
+        room, whole = memoryview(bytearray(_PIECE_BYTES)), False
+        try:
+            while count := answer.readinto(room):
+                yield room[:count]
+            whole = not answer.length
+            if not whole:
+                raise http.client.IncompleteRead(b"", answer.length)
+        except (OSError, http.client.HTTPException) as error:
+            raise unreachable(self.place, error) from error
+        finally:
+            if answer.will_close or not whole:
+                self._drop()
+
     def _once(self, request: Request, number: int) -> Reply:
+        return self._read(self._send(request), number)
+
+    def _send(self, request: Request) -> http.client.HTTPResponse:
         connection = self._connection()
         connection.request(request.method, request.target, request.body, dict(request.headers))
-        answer = connection.getresponse()
+        return connection.getresponse()
+
+    def _read(self, answer: http.client.HTTPResponse, number: int) -> Reply:
         body = answer.read()  # a body that breaks off raises IncompleteRead
         if answer.will_close:
             self._drop()

@@ -20,6 +20,7 @@ import pytest
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Store
+from stoker.stores.streaming import stream
 
 T = TypeVar("T")
 
@@ -74,6 +75,26 @@ class StoreContract:
     ) -> None:
         store.put("digits", b"0123456789")
         assert store.get("digits", start, size) == expected
+
+    @pytest.mark.parametrize(("start", "size"), [(0, 3_000_000), (1_500_000, 1_000_000), (2_999_999, 1)])
+    def test_a_stream_gives_what_a_read_gives(self, store: Store, start: int, size: int) -> None:
+        data = os.urandom(3_000_000)
+        store.put("large", data)
+        assert b"".join(map(bytes, stream(store, "large", start, size))) == data[start : start + size]
+
+    def test_a_stream_ends_where_the_object_does(self, store: Store) -> None:
+        store.put("large", b"0123456789")
+        assert b"".join(map(bytes, stream(store, "large", 4, 100))) == b"456789"
+        assert b"".join(map(bytes, stream(store, "large", 10, 100))) == b""
+        with pytest.raises(Missing):
+            b"".join(map(bytes, stream(store, "other", 0, 100)))
+
+    def test_a_stream_that_is_left_in_the_middle_does_no_harm(self, store: Store) -> None:
+        store.put("large", bytes(3_000_000))
+        pieces = stream(store, "large", 0, 3_000_000)
+        next(pieces)
+        del pieces
+        assert store.get("large", 0, 2) == b"\0\0"
 
     def test_a_key_that_is_not_there_is_missing(self, store: Store) -> None:
         store.put("a/b/c", b"x")

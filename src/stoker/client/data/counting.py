@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 from stoker.stores import Store, Stored
+from stoker.stores.streaming import stream
 from stoker.stores.transfer import AT_ONCE
+from stoker.stores.verified import known_hash
 
 
 class Counted:
@@ -23,6 +25,11 @@ class Counted:
         data = self._store.get(key, start, size)
         self._told(len(data))
         return data
+
+    def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
+        for piece in stream(self._store, key, start, size):
+            self._told(len(piece))
+            yield piece
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         if isinstance(data, bytes):
@@ -52,6 +59,8 @@ class _Source(io.RawIOBase):
         self._source = source
         self._told = told
         self.read_bytes = 0
+        self.sha256 = known_hash(source)
+        self.left = getattr(source, "left", None)
 
     def readable(self) -> bool:
         return True
