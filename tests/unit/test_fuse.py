@@ -202,6 +202,7 @@ def test_a_budget_below_the_cheapest_start_pauses_at_placing_with_the_minimum(ma
     story.round()
     assert story.run.state is RunState.PAUSED
     assert story.run.reason == "its budget of $0.40 leaves $0.40, and the cheapest start costs $0.45"
+    assert story.run.hint == "stoker budget ants-1 0.80"
     assert not story.run.attempts
 
 

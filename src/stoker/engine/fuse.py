@@ -178,6 +178,9 @@ def unaffordable(run: Run, offers: list[Offer], allowance: Allowance, now: datet
     reason = f"{allowance.whose} leaves {dollars(left)}, and the cheapest start costs {dollars(cheapest, up=True)}"
     if allowance.again:
         reason += f"; it goes on at {allowance.again:%H:%M on %d %B} UTC"
+    else:
+        enough = max(2 * allowance.usd, _cents(meter.spent(run, now) + cheapest))
+        after = replace(after, hint=f"stoker budget {run.name} {enough:f}")
     decision = Decision(replace(after, reason=reason))
     return decision if run.reason == reason else decision.noting(now, "held" if allowance.again else "paused", reason)
 
