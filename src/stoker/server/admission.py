@@ -25,6 +25,7 @@ def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
         raise JobInvalid(problems)
     found = [provider.offers(need) for need in needs(job)]
     _check_budget(job, [offer for offers in found for offer in offers])
+    _check_deadline(job, [offer for offers in found for offer in offers])
     for offers in found:
         if offers:
             return min(offers, key=lambda offer: offer.usd_per_hour)
@@ -54,6 +55,14 @@ def _check_budget(job: Job, offers: list[Offer]) -> None:
         what = f"the shortest run on the cheapest offer, a {cheapest.size} in {cheapest.place}, costs that"
         expected = f"at least {dollars(needed, up=True)}: {what}"
         raise JobInvalid([Problem("budget", f"`{dollars(job.budget)}`", expected)])
+
+
+def _check_deadline(job: Job, offers: list[Offer]) -> None:
+    """One that would be over before any machine is there cannot be met by any choice."""
+    ready_s = min((offer.ready_s for offer in offers), default=0.0)
+    if job.deadline is not None and job.deadline <= ready_s:
+        expected = f"more than {ready_s:.0f}s: so long a machine takes to start, before your script does anything"
+        raise JobInvalid([Problem("deadline", f"`{job.deadline:g}s`", expected)])
 
 
 def _spelled(job: Job) -> str:
