@@ -272,7 +272,7 @@ def test_the_age_of_a_price_is_said(age: timedelta, said: str) -> None:
 def test_sums_are_shown_as_finely_as_they_need() -> None:
     assert [usd(Decimal(one)) for one in ("0", "0.00012", "0.5", "1", "12345.678")] == [
         "$0.00",
-        "$0.0001",
+        "$0.000120",
         "$0.5000",
         "$1.00",
         "$12,345.68",

@@ -12,7 +12,7 @@ from stoker.cli.command import Command, json_option
 from stoker.cli.tables import Cell, Column, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
-from stoker.client.spelling import CENT, FINE, usd
+from stoker.client.spelling import grain, usd
 from stoker.model.costs import By, CostRow, Costs
 from stoker.model.receipt import rounded
 
@@ -65,7 +65,7 @@ def lines(costs: Costs, width: int) -> list[str]:
         Column("NOW", right=True),
         Column("COST", right=True),
     )
-    quantum = CENT if costs.total.usd >= 1 else FINE
+    quantum = grain(costs.total.usd)
     amounts = rounded((row.usd for row in costs.rows), quantum)
     rows = [_row(row, usd(amount, quantum)) for row, amount in zip(costs.rows, amounts, strict=True)]
     rows.append([Cell(cell.text, "strong") for cell in _row(costs.total, usd(sum(amounts, Decimal(0)), quantum))])

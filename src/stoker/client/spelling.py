@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
-CENT, FINE = Decimal("0.01"), Decimal("0.0001")
+CENT, FINE, FINEST = Decimal("0.01"), Decimal("0.0001"), Decimal("0.000001")
 
 
 def duration(seconds: float) -> str:
@@ -29,13 +29,14 @@ def count(number: int, thing: str) -> str:
 
 
 def usd(amount: Decimal, quantum: Decimal | None = None) -> str:
-    """In cents; below a dollar in hundredths of one, so that something can be seen of it."""
+    """In cents; of less than a dollar, and of less than a cent, more digits, so that something can be seen of it."""
     return f"${amount.quantize(quantum or grain(amount)):,f}"
 
 
 def grain(amount: Decimal) -> Decimal:
     """The finest that is worth showing of a sum like this."""
-    return CENT if amount >= 1 or amount == 0 else FINE
+    size = abs(amount)
+    return CENT if size >= 1 or not size else FINE if size >= CENT else FINEST
 
 
 def money(amount: Decimal, currency: str) -> str:
