@@ -62,7 +62,8 @@ class Shelf:
     def take(self, stream: BinaryIO) -> int:
         """Each blob is checked before it is kept under its hash, so that a hash in the store can be trusted."""
         taken: list[Future[None]] = []
-        with ThreadPoolExecutor(_AT_ONCE, "shelf") as threads, ExitStack() as spools:
+        # In this order: no spool may be closed before the last thread is done with it.
+        with ExitStack() as spools, ThreadPoolExecutor(_AT_ONCE, "shelf") as threads:
             for sha256, content in read_blobs(stream):
                 spool = spools.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))
                 digest = hashlib.sha256()
