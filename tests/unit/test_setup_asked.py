@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from stoker.errors import BadInput
 from stoker.model.groundwork import Asked
+from stoker.model.handover import TeamStore
 from stoker.providers.azure import setupasked, setupresources, setuproles, setupsite
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.setupcloud import SetupCloud
 from stoker.providers.azure.setupcompare import agrees, merged
 from stoker.providers.azure.setupresources import Wanted
 from stoker.providers.azure.setupsite import Site
+from stoker.providers.azure.setupworkspace import Workspace
 
 SUBSCRIPTION = "ae13b4a7-54c4-47f6-9977-3b2fb95ebcf6"
 SITE = Site(SUBSCRIPTION, "vision-team", ("westeurope",), "stoker_vision-team", "stokervision1", practitioners=("p",))
@@ -122,3 +127,43 @@ def test_a_budget_keeps_the_month_it_began_in_and_a_group_the_tags_of_others() -
     assert budget.body["properties"]["timePeriod"]["startDate"] == "2026-11-01T00:00:00Z"
     kept = merged(group, {"location": "northeurope", "tags": {"cost-centre": "7"}}).body
     assert (kept["location"], kept["tags"]["cost-centre"]) == ("northeurope", "7")
+
+
+class PublicAzure:
+    """An Azure in which everything is there already, as far as a hand-over asks."""
+
+    account = Account(SUBSCRIPTION)
+
+    def subscription(self) -> dict[str, Any]:
+        return {"tenantId": "the-tenant"}
+
+    def set_up_groups(self, tag: str, workspace: str) -> list[tuple[str, dict[str, str], str]]:
+        return [("team-group", {tag: workspace, setupsite.REGIONS: "westeurope,eastus"}, "westeurope")]
+
+    def inside(self, group: str) -> list[tuple[str, str, dict[str, str]]]:
+        return [("Microsoft.Storage/storageAccounts", "teamaccount", {setupsite.SETUP: "vision-team"})]
+
+    def get(self, id: str, api: str) -> dict[str, Any] | None:
+        answers = {
+            "teamaccount": {"properties": {"primaryEndpoints": {"blob": "https://teamaccount.blob.core.windows.net/"}}},
+            "stoker-node": {"properties": {"principalId": "the-principal"}},
+        }
+        return answers.get(id.rsplit("/", 1)[-1])
+
+
+def test_a_hand_over_of_the_public_azure_needs_nothing_but_a_login() -> None:
+    told = Asked({"workspace": "vision-team", "subscription": SUBSCRIPTION})
+    found = Workspace(told, cast(SetupCloud, PublicAzure())).handover()
+    assert found.login == ("az login --tenant the-tenant",)
+    assert found.store == TeamStore("vision-team", "https://teamaccount.blob.core.windows.net/stoker")
+    assert dict(found.accounts["azure"]) == {
+        "subscription": SUBSCRIPTION,
+        "tenant": "the-tenant",
+        "workspace": "vision-team",
+        "regions": ["westeurope", "eastus"],
+        "identity": f"/subscriptions/{SUBSCRIPTION}/resourceGroups/team-group/providers/"
+        "Microsoft.ManagedIdentity/userAssignedIdentities/stoker-node",
+        "principal": "the-principal",
+        "role": setuproles.own_role(SUBSCRIPTION, "vision-team", "node"),
+    }
+    assert {one.name for one in fields(Account)} >= found.accounts["azure"].keys(), "the provider reads all of it"
