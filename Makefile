@@ -24,9 +24,9 @@ frameworks: .venv/frameworks .services/installed .services/system
 	npm install --prefix .services --no-audit --no-fund --loglevel=error azurite@3.35.0
 	@touch $@
 
-# Programs of the system that tests run: the sshd of the twin's machines, and a clock that can be set wrong. Nothing is
-# started: RUNLEVEL=1 says so to Debian's packages.
-SYSTEM := openssh-server openssh-client sudo libfaketime
+# Programs of the system that tests run: the sshd of the twin's machines. Nothing is started: RUNLEVEL=1 says so to
+# Debian's packages.
+SYSTEM := openssh-server openssh-client sudo
 .services/system: Makefile
 	@mkdir -p .services
 	@if dpkg --status $(SYSTEM) >/dev/null 2>&1 || [ "$$(uname)" != Linux ]; then :; \
@@ -46,8 +46,13 @@ SYSTEM := openssh-server openssh-client sudo libfaketime
 	$(INSTALL) --group frameworks
 	@touch $@
 
-demo: install  ## the main job, on this computer
-	cd examples/first_run && ../../$(BIN)/stoker run
+# All that the demo trains with.
+.venv/torch: .venv/installed
+	$(INSTALL) torch==2.13.0 'numpy>=2'
+	@touch $@
+
+demo: .venv/torch .services/installed  ## the whole mission: trained on a spot machine, evicted, resumed, brought back
+	@$(BIN)/python examples/demo.py
 
 test: frameworks  ## everything but the long proofs
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow"
@@ -75,4 +80,4 @@ docs: install  ## the generated references and the recorded sessions
 	$(BIN)/python docs/record.py
 
 clean:
-	rm -rf .venv .venv-az .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-az .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
