@@ -60,7 +60,7 @@ class Cloud:
             _started(run)
             begun = time.time()
             twin.evict(self._client.settings, run.facts, notice_s)
-            made = _until(lambda: self._made(run)[1:])
+            made = _until(lambda: [one for one in self._made(run) if one.timestamp() > begun])
             return made[0].timestamp() - begun
 
     @contextmanager
