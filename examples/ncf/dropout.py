@@ -21,16 +21,18 @@ class Dropout:
         if not self._below:
             return torch.relu(x)
         words = self._rng.integers(0, 1 << 64, -(-x.numel() // 8), dtype=np.uint64)
-        drawn = torch.from_numpy(words.view(np.uint8)[: x.numel()]).view(x.shape)
-        return _DropRelu.apply(x, drawn < self._below)
+        kept = words.view(np.uint8)[: x.numel()].reshape(x.shape) >= self._below
+        return _DropRelu.apply(x, kept)
 
 
 class _DropRelu(torch.autograd.Function):
     """In place. What comes out is above zero where the gradient passes, so there is no mask to keep."""
 
     @staticmethod
-    def forward(ctx, x, dropped):
-        x.masked_fill_(dropped, 0).clamp_min_(0)
+    def forward(ctx, x, kept):
+        values = x.numpy()
+        np.multiply(values, kept, out=values)  # torch's masks branch at each value: twenty times slower
+        x.clamp_min_(0)
         ctx.mark_dirty(x)
         ctx.save_for_backward(x)
         return x

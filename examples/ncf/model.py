@@ -18,9 +18,7 @@ class Tables(NamedTuple):
     film_first: Tensor
 
     def rows(self, users: Tensor, films: Tensor) -> "Tables":
-        return Tables(
-            self.user_factors[users], self.user_first[users], self.film_factors[films], self.film_first[films]
-        )
+        return Tables(*(_take(table, which) for table, which in zip(self, (users, users, films, films), strict=True)))
 
 
 class NeuMF(nn.Module):
@@ -59,7 +57,7 @@ class NeuMF(nn.Module):
         """Logits of users (n) with films (n, m). `activate` is ReLU, with dropout while training; `scale` makes up for
         what it drops, and is applied to the small weights rather than to the large activations."""
         films = rows.film_first.shape[1]
-        x = activate((rows.film_first + rows.user_first[:, None]).flatten(0, 1))
+        x = activate(rows.film_first + rows.user_first[:, None]).flatten(0, 1)
         for layer in self.layers[1:]:
             x = activate(functional.linear(x, layer.weight * scale, layer.bias))
         products = (rows.film_factors * rows.user_factors[:, None]).flatten(0, 1)
@@ -69,6 +67,11 @@ class NeuMF(nn.Module):
 
     def forward(self, users: Tensor, films: Tensor) -> Tensor:
         return self.score(self.tables().rows(users, films))
+
+
+def _take(table: Tensor, which: Tensor) -> Tensor:
+    """As `table[which]`, which takes ten times as long on a processor."""
+    return table.index_select(0, which.flatten()).unflatten(0, which.shape)
 
 
 def geometry(weights: dict[str, Tensor]) -> dict:

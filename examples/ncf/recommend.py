@@ -2,6 +2,8 @@
 
 import argparse
 import csv
+import os
+import sys
 from pathlib import Path
 
 import torch
@@ -66,6 +68,8 @@ if __name__ == "__main__":
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/stoker-ncf"))
     parser.add_argument("--output_dir", type=Path, default=Path("outputs"))
     args = parser.parse_args()
+    if int(os.environ.get("RANK", 0)):  # several processes were started with one command line: the first one does it
+        sys.exit()
     with told():
         result = Result.load(args.model)
         row = row_of(result, args.user, args.model)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 import zipfile
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ncf_project import FOLDER, modules
+from project import Project
 
-dataset, download, films, generate, movielens, personal, ratings, samples, source = modules(
+NCF = Project("ncf")
+dataset, download, films, generate, movielens, personal, ratings, samples, source = NCF.modules(
     "dataset", "download", "films", "generate", "movielens", "personal", "ratings", "samples", "source"
 )
 Problem = download.Problem
@@ -286,65 +284,38 @@ def test_personal_ratings_change_nothing_for_others(tmp_path: Path) -> None:
 
 def test_example_ratings_are_of_films_that_exist(tmp_path: Path) -> None:
     made = movielens.open_folder(generate.generate(tmp_path / "made")).films()
-    assert len(personal.read_personal(FOLDER / "my_ratings.csv", made, {})) == 22
+    assert len(personal.read_personal(NCF.folder / "my_ratings.csv", made, {})) == 22
 
 
 # Downloads
 
 
-class Site(BaseHTTPRequestHandler):
-    """Serves one file, but hangs up in the middle of each answer as often as told."""
-
-    content = b""
-    cuts = 0
-    asked: list[str | None]
-
-    def do_GET(self) -> None:
-        given = self.headers.get("Range")
-        self.asked.append(given)
-        start = int(given.split("=")[1].rstrip("-")) if given else 0
-        rest = self.content[start:]
-        self.send_response(206 if given else 200)
-        self.send_header("Content-Length", str(len(rest)))
-        self.end_headers()
-        if len(self.asked) <= type(self).cuts:
-            rest = rest[: len(rest) // 2]
-        self.wfile.write(rest)
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[tuple[Any, str]]:
+def archive(tmp_path: Path, site: tuple[Any, str]) -> tuple[Any, str]:
     held = io.BytesIO()
     folder = write_set(tmp_path / "ml-x", some_rows())
     with zipfile.ZipFile(held, "w") as packed:
         for path in folder.iterdir():
             packed.write(path, f"ml-x/{path.name}")
-    handler = type("Handler", (Site,), {"content": held.getvalue(), "asked": []})
-    server = HTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield handler, f"http://127.0.0.1:{server.server_port}/ml-x.zip"
-    server.shutdown()
-    server.server_close()
+    site[0].content = held.getvalue()
+    return site
 
 
-def test_download_goes_on_where_it_was_cut_off_and_is_done_once(tmp_path: Path, site: tuple[Any, str]) -> None:
-    handler, url = site
+def test_download_goes_on_where_it_was_cut_off_and_is_done_once(tmp_path: Path, archive: tuple[Any, str]) -> None:
+    handler, url = archive
     handler.cuts = 2
-    archive = download.Archive(url, hashlib.md5(handler.content).hexdigest())
-    place = download.download("ml-x", tmp_path / "cache", archive, pause_s=0)
+    known = download.Archive(url, hashlib.md5(handler.content).hexdigest())
+    place = download.download("ml-x", tmp_path / "cache", known, pause_s=0)
     size = len(handler.content)
     assert handler.asked == [None, f"bytes={size // 2}-", f"bytes={size // 2 + (size - size // 2) // 2}-"]
     assert movielens.open_folder(place).ratings().users.max() == 6
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["ml-x"], "the archive is not kept"
-    assert download.download("ml-x", tmp_path / "cache", archive) == place
+    assert download.download("ml-x", tmp_path / "cache", known) == place
     assert len(handler.asked) == 3
 
 
-def test_wrong_checksum_fails_and_leaves_nothing(tmp_path: Path, site: tuple[Any, str]) -> None:
-    handler, url = site
+def test_wrong_checksum_fails_and_leaves_nothing(tmp_path: Path, archive: tuple[Any, str]) -> None:
+    handler, url = archive
     expected = hashlib.md5(handler.content).hexdigest()
     handler.content = handler.content[:-1] + b"?"
     with pytest.raises(Problem, match=rf"has the md5 {hashlib.md5(handler.content).hexdigest()}; expected {expected}"):

@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from ncf_project import FOLDER, QUICK, SMALL, environment, modules, program
+from project import Project, environment
 from torch.nn import functional
 
 from stoker.checkpoint import Checkpoint
 from stoker.client import jobfile
 
-dataset, dropout, evaluate, learn, model, result, source, generate, recommend = modules(
+NCF = Project("ncf")
+FOLDER, program = NCF.folder, NCF.program
+dataset, dropout, evaluate, learn, model, result, source, generate, recommend = NCF.modules(
     "dataset", "dropout", "evaluate", "learn", "model", "result", "source", "generate", "recommend"
 )
+SMALL = "generated:240x240x9600"  # learned in seconds
+QUICK = (
+    "--data", SMALL, "--epochs", "8", "--batch_size", "2048", "--learning_rate", "0.004", "--piece", "1024",
+    "--factors", "16", "--layers", "64", "64", "32", "16", "--dropout", "0.2",
+)  # fmt: skip
 CHANCE = 10 / 101
 LONGER = (*QUICK, "--epochs", "24")
 
@@ -212,25 +217,28 @@ def test_a_target_ends_it_and_a_missed_one_is_a_failure(tmp_path: Path, cache: P
     assert "--seed was 1 and is 2; to begin anew, move the checkpoints away" in changed
 
 
-def test_two_processes_learn_what_one_does(tmp_path: Path, cache: Path) -> None:
+def test_two_processes_learn_what_one_does_and_one_of_them_recommends(tmp_path: Path, cache: Path, stoker: Any) -> None:
     """The same batches and masks, dealt out: only the order of sums differs."""
-    short = (*QUICK, "--cache", str(cache), "--epochs", "2")
-    program("train.py", *short, folder=tmp_path, OMP_NUM_THREADS="1")
-    both = tmp_path / "both"
-    both.mkdir()
-    launch = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node=2",
-        str(FOLDER / "train.py"),
-    ]
-    env = environment(OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo")
-    done = subprocess.run([*launch, *short], cwd=both, env=env, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert list(epochs(done.stdout)) == [1, 2], "told once"
-    one, two = (weights_of(folder / "outputs" / "model.pt") for folder in (tmp_path, both))
+    short = (*QUICK, "--cache", str(cache), "--epochs", "2", "--ratings", "mine.csv")
+    project = tmp_path / "project"
+    shutil.copytree(FOLDER, project, ignore=shutil.ignore_patterns("__pycache__", "outputs", "checkpoints"))
+    (project / "mine.csv").write_text("\n".join(f"{title}, {stars}" for title, stars in my_taste()), encoding="utf-8")
+    program("train.py", *short, folder=project, OMP_NUM_THREADS="1")
+    train, recommend = f"python train.py {' '.join(short)}", "python recommend.py outputs/model.pt"
+    job = {
+        "name": "both",
+        "run": f"{train} && {recommend}",
+        "source": str(project),
+        "processes": 2,
+        "env": {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+    }
+    (tmp_path / "stoker.yaml").write_text(json.dumps(job))
+    said = stoker("run")
+    assert re.findall(r"epoch +(\d+)  loss", said) == ["1", "2"], "told once"
+    assert said.count("for you:") == 1
+    landed = tmp_path / "outputs" / "both-1"
+    assert {"model.pt", "predictions.csv", "recommendations.html"} <= {path.name for path in landed.iterdir()}
+    one, two = (weights_of(folder / "model.pt") for folder in (project / "outputs", landed))
     assert all(torch.allclose(one[name], two[name], atol=2e-3) for name in one)
     apart = max((one[name] - two[name]).abs().mean().item() for name in one)
     assert apart < 1e-4
@@ -263,27 +271,6 @@ def test_killed_in_the_middle_it_ends_with_the_same_bits(
     assert one.name == other.name
     for part in ("model", "champion"):
         assert same(Checkpoint.load_weights(one, part), Checkpoint.load_weights(other, part)), part
-
-
-@pytest.fixture
-def stoker(tmp_path: Path) -> Iterator[Any]:
-    """The real command, in a home of its own."""
-    env = environment(STOKER_HOME=str(tmp_path / "home"))
-    env.pop("VIRTUAL_ENV", None)
-    command = str(Path(sys.executable).with_name("stoker"))
-
-    def run(*args: str) -> str:
-        done = subprocess.run([command, *args], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
-        assert done.returncode == 0, f"stoker {' '.join(args)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
-
-    yield run
-    with suppress(AssertionError):
-        run("server", "stop")
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if str(tmp_path / "home").encode() in (entry / "environ").read_bytes():
-                os.kill(int(entry.name), signal.SIGKILL)
 
 
 def test_evicted_run_of_stoker_ends_with_the_same_model(
