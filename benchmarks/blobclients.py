@@ -22,11 +22,14 @@ STOKER = """\
 import hashlib, json, os, sys
 from concurrent.futures import ThreadPoolExecutor
 from stoker.stores.credential import Credential
-from stoker.stores.opening import open_store
+from stoker.stores.granting import grant
+from stoker.stores.opening import open_granted
+from stoker.stores.still import mark_of
 from stoker.stores.transfer import Item, download, upload
 
 way, folder, endpoint, container, key = sys.argv[1:]
-store = open_store(f"{endpoint}/{container}", Credential("account-key", {"key": key}))
+held = Credential("account-key", {"key": key})
+store = open_granted(grant(f"{endpoint}/{container}", held, reads=[], writes=[""], for_s=3600))
 if way == "up":
     # As `stoker data put`: content is stored by its hash, and a manifest says what was where.
     paths = [os.path.join(top, name) for top, _, names in os.walk(folder) for name in names]
@@ -34,22 +37,19 @@ if way == "up":
     def item(path):
         with open(path, "rb", buffering=0) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return Item(path, f"data/{sha256[:2]}/{sha256}", os.path.getsize(path), sha256)
+            mark = mark_of(os.fstat(file.fileno()))
+        return Item(path, f"data/{sha256[:2]}/{sha256}", mark[0], sha256, mark)
 
     with ThreadPoolExecutor(2) as threads:
         items = list(threads.map(item, paths))
     upload(store, items)
-    store.put("manifest", json.dumps([[os.path.relpath(one.place, folder), *one[1:]] for one in items]).encode())
+    store.put("manifest", json.dumps([[os.path.relpath(one.place, folder), *one[1:4]] for one in items]).encode())
 else:
     download(store, [Item(os.path.join(folder, path), *rest) for path, *rest in json.loads(store.get("manifest"))])
 """
 
-NODE = STOKER.replace(
-    """store = open_store(f"{endpoint}/{container}", Credential("account-key", {"key": key}))""",
-    """from stoker.stores.granting import grant
-from stoker.stores.nodeaccess import open_access
-url = f"{endpoint}/{container}"
-store = open_access(grant(url, Credential("account-key", {"key": key}), reads=[], writes=[""], for_s=3600))""",
+NODE = STOKER.replace("opening import open_granted", "nodeaccess import open_access").replace(
+    "open_granted", "open_access"
 )
 
 # Nothing but moving bytes: no hash, no check.

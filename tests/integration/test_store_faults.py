@@ -18,6 +18,7 @@ from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
+from stoker.stores.still import mark_of
 from stoker.stores.transfer import Item, download, upload
 
 pytestmark = pytest.mark.xdist_group("azurite")
@@ -339,3 +340,22 @@ def test_a_listing_of_several_pages_is_complete(azurite: Azurite, monkeypatch: p
     assert {one.key for one in whole.list("")} == keys  # five containers: two pages
     node = open_access(grant(url, azurite.account_key, reads=["data/"], writes=[], for_s=60))
     assert {one.key for one in node.list("data")} == {key for key in keys if key.startswith("data")}
+
+
+def test_a_file_that_was_hashed_and_held_still_is_sent_as_it_is(store: Store, tmp_path: Path) -> None:
+    [item] = files(tmp_path, 20_000_000)
+    mark = mark_of(Path(item.place).stat())
+    upload(store, [item._replace(mark=mark)])
+    back = elsewhere([item], tmp_path / "to")
+    download(store, back)
+    assert_same([item], back)
+
+
+def test_a_file_that_changed_since_it_was_hashed_is_not_sent(store: Store, tmp_path: Path) -> None:
+    [item] = files(tmp_path, 20_000_000)
+    marked = item._replace(mark=mark_of(Path(item.place).stat()))
+    with Path(item.place).open("r+b") as file:
+        file.write(b"other")
+    with pytest.raises(FileChanged):
+        upload(store, [marked])
+    assert list(store.list("data")) == []

@@ -6,6 +6,7 @@ Standard library only: agents may carry this file.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from stoker.errors import Corrupt, FileChanged, StoreUnavailable
 from stoker.stores import Store
 from stoker.stores.disk import disk_failed
 from stoker.stores.downloading import PIECE_BYTES, Pieces, bring_one
+from stoker.stores.still import Mark, Still, mark_of
 from stoker.stores.verified import Verified
 
 AT_ONCE = 8  # unless the store has an `at_once` of its own
@@ -30,12 +32,14 @@ Told = Callable[[int, int], None]  # bytes and files carried since the last call
 
 
 class Item(NamedTuple):
-    """A file at `place` and an object at `key` that are, or are to be, the same. An empty hash is not looked at."""
+    """A file at `place` and an object at `key` that are, or are to be, the same. An empty hash is not looked at. With
+    the mark that the file had when it was hashed, a large one is not hashed again to be sent."""
 
     place: str
     key: str
     size_bytes: int
     sha256: str
+    mark: Mark | None = None
 
 
 def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
@@ -50,7 +54,9 @@ def download(store: Store, items: Iterable[Item], told: Told | None = None, *, t
     """Files appear whole and verified, or not at all. Folders are made. A large file that was not finished is gone on
     with the next time. Raises Corrupt where the store does not have the right bytes, and Missing."""
     with Pieces(store) as pieces:
-        side_by_side(items, lambda item: _patiently(lambda: bring_one(pieces, *item), try_for_s), told, _at_once(store))
+        side_by_side(
+            items, lambda item: _patiently(lambda: bring_one(pieces, *item[:4]), try_for_s), told, _at_once(store)
+        )
 
 
 def _send(store: Store, item: Item) -> None:
@@ -58,7 +64,7 @@ def _send(store: Store, item: Item) -> None:
         file = os.open(item.place, _READ)
     except OSError as error:
         raise disk_failed("read", item.place, error) from error
-    with os.fdopen(file, "rb", buffering=0) as source:
+    with io.FileIO(file, "rb") as source:
         try:
             if item.size_bytes <= PIECE_BYTES:
                 store.put(item.key, _read_small(source, item))
@@ -69,8 +75,10 @@ def _send(store: Store, item: Item) -> None:
     # A file that has grown meanwhile has the right bytes in the store; it is its next reader who would be surprised.
 
 
-def _send_large(store: Store, item: Item, source: BinaryIO) -> None:
-    if item.sha256:
+def _send_large(store: Store, item: Item, source: io.FileIO) -> None:
+    if item.sha256 and item.mark == mark_of(os.fstat(source.fileno())):
+        store.put(item.key, cast(BinaryIO, Still(source, item.sha256, item.mark)))
+    elif item.sha256:
         store.put(item.key, cast(BinaryIO, Verified(source, item.sha256, item.size_bytes)))
     else:
         store.put(item.key, source)
@@ -78,7 +86,7 @@ def _send_large(store: Store, item: Item, source: BinaryIO) -> None:
         raise _changed(item)
 
 
-def _read_small(source: BinaryIO, item: Item) -> bytes:
+def _read_small(source: io.FileIO, item: Item) -> bytes:
     try:
         data = source.read(item.size_bytes + 1)
     except OSError as error:

@@ -156,7 +156,9 @@ class _Putting:
 
     def _item(self, one: Found, sha256: str) -> Item:
         self._sent[sha256] = one.seen.st_size
-        return Item(one.place, layout.content(sha256), one.seen.st_size, sha256)
+        seen = one.seen
+        mark = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
+        return Item(one.place, layout.content(sha256), seen.st_size, sha256, mark)
 
     def _known(self) -> Iterator[str]:
         """What the newest version has in the same store."""
