@@ -60,7 +60,7 @@ def with_effort(run: Run, report: Report | None, *, under_way: bool = False) -> 
     """An attempt that is over keeps what its agent last said of its time. Called again, it changes nothing. With
     `under_way` also one that is not, for whoever wants to know how it is now."""
     attempt = run.attempt
-    if not attempt or attempt.effort or not report or report.attempt != attempt.number:
+    if not attempt or attempt.effort or not report or not report.effort or report.attempt != attempt.number:
         return run
     if not attempt.state.over and not under_way:
         return run
