@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -137,6 +139,15 @@ class Story:
                 self._round()
             assert self.now < 100_000, self.run
 
+    def play_on(self) -> None:
+        """To the end, in long steps as long as nothing is near."""
+        while not self.run.attempts or self.machine or self.run.costing:
+            left_s = self.machine.clock.left_s if self.machine else 0.0
+            step = min(max(left_s - self.needs_s - 10.0, 2.0), 600.0)
+            self.now += step
+            self._live(step)
+            self._round()
+
     @property
     def price(self) -> Decimal:
         turn, changed = self.price_at
@@ -244,3 +255,28 @@ def test_the_bill_never_passes_the_budget(
     assert story.run.state in (RunState.PAUSED, RunState.QUEUED)
     if story.run.attempts and not hangs:
         assert meter.spent(story.run, at(story.now)) <= budget
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(1000, marks=pytest.mark.slow)])
+def test_of_random_budgets_little_is_left_unspent_and_never_a_cent_is_over(count: int) -> None:
+    """Of ten minutes to ten hours, on a cloud that takes up to three minutes to give a machine back."""
+    dice, shares = random.Random(count), list[Decimal]()
+    for _ in range(count):
+        price = Decimal(dice.randint(5, 2000)) / 100
+        offer = Offer("cloud", "small", "here", price, ready_s=60, release_s=180)
+        budget = (price * Decimal(dice.uniform(600, 36_000)) / 3600).quantize(Decimal("0.0001"))
+        story = Story(
+            run=new_run(budget=budget),
+            offer=offer,
+            hangs=False,
+            dies_at=1e9,
+            back_at=1e9,
+            release_s=dice.uniform(20, 170),
+            needs_s=dice.uniform(0.5, 5.0),
+            price_at=(1e9, price),
+        )
+        story.play_on()
+        metered = meter.spent(story.run, at(story.now))
+        assert story.bill <= metered <= budget
+        shares.append((budget - metered) / budget)
+    assert sum(shares) / count < Decimal("0.05")

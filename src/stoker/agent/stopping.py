@@ -27,6 +27,8 @@ _LEAVING = {
     GOING_DOWN: ("its machine was shut down", True),
 }
 
+EAGER_S, EAGER_EVERY_S = 30.0, 0.5  # how long, and how often, a node that may not cost much is all ears
+
 
 class Stopped(Exception):
     """Raised where preparing was interrupted. `Stopping` knows why."""
@@ -103,6 +105,7 @@ class WishWatch:
         self._spend = spend
         self._read_at = time.monotonic()  # when the last look began that got an answer: before that there was nothing
         self._key = layout.wishes(orders.run_id, orders.attempt)
+        self._eager_until = time.monotonic() + EAGER_S if orders.fuse else 0.0
         self._stopping = stopping
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="wishes", daemon=True)
@@ -114,7 +117,7 @@ class WishWatch:
         self._done.set()
 
     def _run(self) -> None:
-        while not self._done.wait(pacing(self._store).wishes_s):
+        while not self._done.wait(self._pause_s):
             with suppress(StokerError, ValueError, KeyError, TypeError):  # absent, or out of reach: go on
                 began, before = time.monotonic(), self._read_at
                 wishes = self._read()
@@ -126,6 +129,12 @@ class WishWatch:
                 if wishes.wish is Wish.CANCEL:
                     self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
                     return
+
+    @property
+    def _pause_s(self) -> float:
+        """Short at first where the node has a fuse: what the server then says of it is the fresher for that."""
+        usual_s = pacing(self._store).wishes_s
+        return min(usual_s, EAGER_EVERY_S) if time.monotonic() < self._eager_until else usual_s
 
     def _read(self) -> Wishes:
         try:
