@@ -160,6 +160,14 @@ def test_a_rerun_is_a_rehearsal_too_and_brings_the_twin_up(shell: Shell) -> None
     assert right_end(shell, "last", 3)["job"]["on"] == "azure-twin"
 
 
+@pytest.mark.slow
+def test_a_twin_that_was_told_to_forget_gets_the_code_again(shell: Shell) -> None:
+    shell.stoker("twin", "down", "--forget")
+    job(shell, 3)
+    Rehearsal(shell, "fresh").end_well()
+    right_end(shell, "fresh", 3)
+
+
 def test_the_real_cloud_and_the_store_of_other_runs_are_not_touched(shell: Shell) -> None:
     assert not (shell.home / "azure.json").exists()
     stores = {one["name"]: one for one in json.loads(shell.stoker("store", "ls", "--json").stdout)["stores"]}

@@ -46,8 +46,12 @@ def store(told: Told, settings: Settings, connection: Connection, say: Say) -> s
     """The name of the store that the twin's Blob service is, which is installed, started and made known if need be."""
     place = blob(told, settings, say)
     stores = Stores(connection)
-    if not any(one.name == STORE and one.url == place["url"] for one in stores.all()):
-        stores.add(STORE, place["url"], "account-key", {"key": place["key"]}, check=False)
+    before = next((one.url for one in stores.all() if one.name == STORE), "")
+    if before != place["url"]:
+        # A twin that was told to forget has another place now. A store of this name that is not its own stays.
+        moved_from = before if f"/{place['account']}/" in before else ""
+        key = {"key": place["key"]}
+        stores.add(STORE, place["url"], "account-key", key, check=False, moved_from=moved_from)
     return STORE
 
 

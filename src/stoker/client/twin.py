@@ -114,7 +114,7 @@ def down(settings: Settings, *, forget: bool = False) -> bool:
         (settings.home.twin / "twin.json").unlink(missing_ok=True)  # of one that was killed: it is not wanted back
     _children[:] = [child for child in _children if child.poll() is None]
     if forget:
-        _forget(settings.home.twin)
+        shutil.rmtree(settings.home.twin, ignore_errors=True)
     return told is not None
 
 
@@ -126,15 +126,6 @@ def _end(pid: int, alive: Path) -> None:
         if time.monotonic() > give_up:
             raise TwinFailed(f"the twin (pid {pid}) does not end", hint=f"end it with `kill -9 {pid}`")
         time.sleep(_PAUSE_S)
-
-
-def _forget(folder: Path) -> None:
-    """All but where its blobs were: the server knows that place as a store."""
-    for path in [*folder.glob("*"), *folder.glob("blob/*")]:
-        if path.is_dir() and path.name != "blob":
-            shutil.rmtree(path, ignore_errors=True)
-        elif not path.is_dir() and path.name != "place.json":
-            path.unlink(missing_ok=True)
 
 
 def _left_behind(settings: Settings) -> dict[str, Any] | None:

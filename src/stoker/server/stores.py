@@ -76,9 +76,9 @@ class Stores:
             )
         return Credential.from_text(kept)
 
-    def add(self, name: str, url: str, credential: Credential, now: datetime) -> KnownStore:
+    def add(self, name: str, url: str, credential: Credential, now: datetime, moved_from: str = "") -> KnownStore:
         """The same name and URL again replaces the credential, as when a key was changed."""
-        url, known = self.check_new(name, url)
+        url, known = self.check_new(name, url, moved_from)
         if credential.kind is CredentialKind.NONE:
             self._keychain.forget(_key(name))
         else:
@@ -90,11 +90,12 @@ class Stores:
             self._opened.pop(name, None)
         return store
 
-    def check_new(self, name: str, url: str) -> tuple[str, KnownStore | None]:
-        """The URL in its one form, and the store of this name, if there is one. Raises where they cannot be added."""
+    def check_new(self, name: str, url: str, moved_from: str = "") -> tuple[str, KnownStore | None]:
+        """The URL in its one form, and the store of this name, if there is one. Raises where they cannot be added: a
+        store stays where it is, unless whoever says that it has moved knows where it was."""
         checked_name(name)
         url, known = locate(url).url, self._known.get(name)
-        if name == FOLDER or (known and known.url != url):
+        if name == FOLDER or (known and known.url not in (url, moved_from)):
             there = self.named(name).url
             raise Conflict(
                 f"the store `{name}` is at {there}", hint=f"choose another name, or `stoker store rm {name}` first"

@@ -1,4 +1,4 @@
-"""Where the twin's Blob service is, for good: a port and a key that outlive it, since stores name it by them."""
+"""Where the twin's Blob service is: a port and a key that outlive it, since a store names it by them."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ class NewStore:
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
     check: bool = True  # add it only if it works
     use: bool = False  # keep new runs there
+    moved_from: str = ""  # the URL that the store of this name has had until now
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +50,13 @@ async def add(request: Request) -> Response:
     service = service_of(request)
     given = await body(request, NewStore)
     credential = Credential(_kind(given.credential), dict(given.values))
-    url, _ = service.stores.check_new(given.name, given.url)
+    url, _ = service.stores.check_new(given.name, given.url, given.moved_from)
     from stoker.server.storetrial import try_new  # HTTP clients would slow down every start of a server
 
     findings = await call(try_new, url, credential, service.settings.access_s) if given.check else []
     if not works(findings):
         return answer({"store": None, "findings": findings})
-    store = await call(service.stores.add, given.name, url, credential, service.clock.now())
+    store = await call(service.stores.add, given.name, url, credential, service.clock.now(), given.moved_from)
     if given.use:
         store = await call(service.stores.use, store.name)
     service.accesses.renew_soon()
