@@ -43,7 +43,8 @@ def command(
     FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
 
     What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
-    cancelled run, 125 for trouble of Stoker's own). Ctrl-C stops the watching, not the run.
+    cancelled run, 75 for one that is paused because its budget is spent, 125 for trouble of Stoker's own). Ctrl-C
+    stops the watching, not the run.
     """
     source = jobsource.read(file, (*sets, f"keep_failed={keep_failed}") if keep_failed else sets, on)
     upload = Upload(quiet=as_json)
