@@ -36,7 +36,7 @@ TRAIN = """
             time.sleep(float(os.environ["REST_S"]))
     Path(os.environ["STOKER_OUTPUTS"], "model.txt").write_text(state["weights"])
 """
-STEPS, STEP_S = 60, 0.15
+STEPS, STEP_S = 100, 0.2
 
 
 class Cloud:

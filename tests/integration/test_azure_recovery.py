@@ -11,6 +11,8 @@ from shell import Shell
 
 pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
 
+SHORT = 60  # steps
+
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
@@ -29,13 +31,13 @@ def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_se
     """With nothing but its managed identity: nobody else asks the twin for anything after the server was killed."""
     shell, cloud = user
     account(shell, cloud, lease_s=10)
-    begin(shell, "alone")
+    begin(shell, "alone", SHORT, 0.15)
     reaches(shell, "alone", 5)
     shell.kill_server()
     asked = len(cloud.ask("requests"))
     shell.wait_for(cloud.empty, "the machine to remove itself", 120)
     assert [one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"] == ["DELETE"]
-    facts = right_end(shell, cloud, "alone")
+    facts = right_end(shell, cloud, "alone", SHORT)
     assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
     assert facts["attempts"][0]["message"].startswith("the lease of its machine was over")
     assert json.loads(shell.stoker("sweep", "--json").stdout) == {"left": [], "removed": [], "others": []}
@@ -44,7 +46,7 @@ def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_se
 def test_a_machine_that_was_switched_off_is_switched_on_again_and_keeps_its_disk(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud, eviction="Deallocate")
-    begin(shell, "again")
+    begin(shell, "again", SHORT, 0.15)
     reaches(shell, "again", 5)
     (before,) = cloud.machines()
     cloud.ask("evict", vm=before["vm"], notice_s=0)
@@ -54,17 +56,17 @@ def test_a_machine_that_was_switched_off_is_switched_on_again_and_keeps_its_disk
     reaches(shell, "again", 20)
     (after,) = cloud.machines()
     assert (after["name"], after["boots"]) == (before["name"], 2)
-    assert [one["state"] for one in right_end(shell, cloud, "again")["attempts"]] == ["evicted", "ended"]
+    assert [one["state"] for one in right_end(shell, cloud, "again", SHORT)["attempts"]] == ["evicted", "ended"]
 
 
 def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud, eviction="Deallocate")
-    begin(shell, "elsewhere")
+    begin(shell, "elsewhere", SHORT, 0.15)
     reaches(shell, "elsewhere", 5)
     cloud.ask("fault", kind="allocation", times=1)
     cloud.ask("evict", vm=cloud.running()[0], notice_s=0)
-    facts = right_end(shell, cloud, "elsewhere")
+    facts = right_end(shell, cloud, "elsewhere", SHORT)
     assert [one["trouble"] for one in facts["attempts"]] == ["", "no-capacity", ""]
     assert facts["attempts"][2]["offer"]["again"] == ""
 
@@ -72,7 +74,7 @@ def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user
 def test_a_restart_goes_on_with_the_run_on_the_same_machine(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud)
-    begin(shell, "restart")
+    begin(shell, "restart", SHORT, 0.15)
     reaches(shell, "restart", 5)
     (before,) = cloud.machines()
     cloud.ask("event", vm=before["vm"], type="Reboot", notice_s=5)
@@ -80,6 +82,6 @@ def test_a_restart_goes_on_with_the_run_on_the_same_machine(user: tuple[Shell, C
     reaches(shell, "restart", 30)
     (after,) = cloud.machines()
     assert (after["name"], after["boots"]) == (before["name"], 2)
-    facts = right_end(shell, cloud, "restart")
+    facts = right_end(shell, cloud, "restart", SHORT)
     assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
     assert "ready" in timeline(shell, "restart")

@@ -21,6 +21,7 @@ from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account import Account
 
 NAME = "azure-twin"  # of its entry point
+WORKSPACE = "rehearsal"  # what somebody has in the same twin with an account of their own is not ours
 REGIONS = ("westeurope", "eastus")
 _START_S = 60.0
 
@@ -71,6 +72,7 @@ class TwinProvider(AzureProvider):
         _write_private(secret, told["client_secret"])
         return Account(
             subscription=told["subscription"],
+            workspace=WORKSPACE,
             regions=REGIONS,
             tenant=told["tenant"],
             client=told["client_id"],
