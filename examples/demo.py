@@ -34,7 +34,7 @@ def main() -> None:
         cloud.start()
         here.type(f"stoker run spot.yaml --twin {PYTHON}")
         cloud.join()
-        here.type(f"head -11 outputs/{RUN}/predictions.csv", "what came back")
+        here.type(f"ls outputs/{RUN}", "what came back")
         here.type(f"stoker receipt {RUN}", "the bill")
         here.type("stoker sweep", "what is left in the cloud")
         here.type("stoker twin down")
