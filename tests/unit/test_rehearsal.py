@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from stoker.client import rehearsal
+from stoker.client import azurite, rehearsal
 from stoker.client.connection import Address, Connection
 from stoker.client.settings import from_environment
-from stoker.errors import BadInput, NotSetUp, TwinFailed
+from stoker.errors import AzuriteMissing, BadInput, NotSetUp, TwinFailed
 from stoker.model.home import Home
 from stoker.model.node import Need
 from stoker.model.rehearsal import is_twin, original, twin_of
@@ -132,3 +132,32 @@ def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
         port = other.getsockname()[1]
         with pytest.raises(TwinFailed, match=f"another program has port {port}"):
             check_free(port)
+
+
+def test_without_npm_the_command_that_brings_it_is_named(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(home.root))
+    with pytest.raises(AzuriteMissing, match="there is no `npm`") as refused:
+        azurite.install(home, lambda _: None)
+    assert refused.value.hint == "apt-get install nodejs npm"
+
+
+def test_azurite_is_installed_once_into_stokers_own_folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whatever npm is on the path."""
+    npm = home.root / "npm"
+    npm.write_text(f'#!/bin/sh\necho "$@" >> {home.root}/asked\n')
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home.root}:/bin:/usr/bin")
+    said: list[str] = []
+    azurite.install(home, said.append)
+    assert f"--prefix {home.azurite}" in (home.root / "asked").read_text()
+    assert str(home.azurite) in said[0]
+
+
+def test_an_npm_that_fails_is_quoted_with_what_to_try(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    npm = home.root / "npm"
+    npm.write_text("#!/bin/sh\necho 'no network' >&2\nexit 1\n")
+    npm.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{home.root}:/bin:/usr/bin")
+    with pytest.raises(TwinFailed, match="could not be installed: no network") as refused:
+        azurite.install(home, lambda _: None)
+    assert "npm install --prefix" in refused.value.hint
