@@ -28,6 +28,22 @@ SIZE, PRICE = (
     "Standard_B1s",
     1.2,
 )  # an hour: a cent lasts 30 s, so that both sides of the comparison are worth something
+SAVING = """
+    import time
+    from stoker.checkpoint import Checkpoint
+
+    class Counter:
+        def __init__(self): self.done = 0
+        def state_dict(self): return {"done": self.done}
+        def load_state_dict(self, state): self.done = state["done"]
+
+    counter = Counter()
+    checkpoint = Checkpoint(counter=counter, every=5)
+    for _ in checkpoint.range(20):
+        time.sleep(0.03)
+        counter.done += 1
+        checkpoint.step(done=counter.done)
+"""
 Story = tuple[Shell, Cloud, dict[str, Any]]
 
 
@@ -147,10 +163,13 @@ def test_the_snapshot_of_prices_can_be_read_from_this_list(evicted: Story, tmp_p
 
 def test_a_run_on_a_computer_of_ones_own_has_its_minutes_and_no_bill(evicted: Story) -> None:
     shell, _, _ = evicted
-    shell.write("quick.py", "import time; time.sleep(0.5)")
+    shell.write("quick.py", SAVING)
     shell.job("python3 quick.py", on="local")
     shell.stoker("run", "--name", "free")
     made = json.loads(shell.stoker("receipt", "free", "--json").stdout)
     assert Decimal(made["usd"]) == 0
     assert float(made["receipt"]["parts"]["useful"]["seconds"]) > 0.4
+    effort = shell.facts("free")["attempts"][0]["effort"]
+    assert 0 < effort["blocked_s"] < effort["phases"]["running"], "the script says how long its saves held it"
+    assert (effort["step"], effort["began_from"]) == (20, None)
     assert "$" not in shell.stoker("explain", "free").stdout

@@ -121,6 +121,16 @@ def test_ranks_say_how_long_they_have_waited_and_the_slowest_counts(
     assert meter.now().blocked_s == 2.5
 
 
+def test_what_the_ranks_have_said_is_remembered_when_their_files_are_gone(
+    meter: EffortMeter, watch: Watch, tmp_path: Path
+) -> None:
+    go(meter, watch, (Phase.RUNNING, 50))
+    Toll(str(tmp_path / "toll.0")).add(1.5)
+    meter.enter(Phase.SAVING)
+    (tmp_path / "toll.0").unlink()
+    assert meter.now().blocked_s == 1.5
+
+
 def test_a_rank_that_claims_more_than_there_was_is_not_believed(
     meter: EffortMeter, watch: Watch, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ class EffortMeter:
         self._kept_at = 0.0  # by the steady clock
         self._kept_set: CheckpointSet | None = None
         self._stopped_at = 0.0  # when the script ended; 0: it has not
+        self._blocked_s = 0.0  # as it was then
         self.restored_s = 0.0
         self.began_from: Kept | None = None
         self.keeper: Keeper | None = None
@@ -36,6 +37,7 @@ class EffortMeter:
         now = self._clock()
         if self._state[0] is Phase.RUNNING and phase is not Phase.RUNNING:
             self._stopped_at = now
+            self._blocked_s = self._toll_s()  # the files will be gone before the last word
         self._state = (phase, now, self._spent(now))
 
     def restored(self, found: CheckpointSet | None, seconds: float) -> None:
@@ -53,7 +55,7 @@ class EffortMeter:
             at=datetime.now(UTC),
             phases={phase: round(seconds, 6) for phase, seconds in spent.items()},
             restored_s=round(self.restored_s, 6),
-            blocked_s=min(self._blocked_s(), running_s),
+            blocked_s=min(self._blocked_s or self._toll_s(), running_s),
             waited_s=min(self.waited_s(), running_s),
             unsaved_s=self._unsaved_s(now, running_s),
             step=self.step(),
@@ -77,7 +79,7 @@ class EffortMeter:
             return running_s
         return min(max((self._stopped_at or now) - self._kept_at, 0.0), running_s)
 
-    def _blocked_s(self) -> float:
+    def _toll_s(self) -> float:
         """Ranks save together: the one that has waited longest has held them all."""
         longest = 0.0
         for file in self._toll.parent.glob(f"{self._toll.name}.*"):
