@@ -67,20 +67,23 @@ setup = PerProvider(
 
 
 def _set_up(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
-    as_json, path = given["as_json"], Path(given["out"] or f"{asked.text('workspace')}.json")
+    path = Path(given["out"] or f"{asked.text('workspace')}.json")
     pieces = found.plan(asked)
-    if not given["dry_run"]:
-        groundwork.check_writable(path, asked.text("workspace"))
-    to_do = [one for one in pieces if one.state is not PieceState.THERE]
-    if as_json and (given["dry_run"] or not given["yes"]):
+    if given["as_json"] and (given["dry_run"] or not given["yes"]):
         show_json({"pieces": pieces, "made": [], "file": None, "workspace": None})
         return 0
-    if not as_json:
+    if not given["as_json"]:
         _tell(pieces)
     if given["dry_run"]:
         return 0
+    groundwork.check_writable(path, asked.text("workspace"))
+    to_do = [one for one in pieces if one.state is not PieceState.THERE]
     if to_do and not (given["yes"] or terminal.ask(f"make or change {words.count(len(to_do), 'thing')}?")):
         return 1
+    return _make(found, asked, pieces, path, as_json=given["as_json"])
+
+
+def _make(found: Groundwork, asked: Asked, pieces: Sequence[Piece], path: Path, *, as_json: bool) -> int:
     made: list[Piece] = []
 
     def tell(piece: Piece) -> None:

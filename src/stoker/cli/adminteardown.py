@@ -59,23 +59,22 @@ teardown = PerProvider(
 
 
 def _tear_down(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
-    as_json, workspace = given["as_json"], asked.text("workspace")
     pieces = found.survey(asked)
-    if as_json and (given["dry_run"] or not given["yes"]):
+    if given["as_json"] and (given["dry_run"] or not given["yes"]):
         show_json({"pieces": pieces, "removed": [], "left": pieces})
         return 0
-    if not as_json:
-        _tell(pieces)
-    if given["dry_run"] or not pieces:
-        if not pieces and not as_json:
-            say(f"nothing of the workspace {workspace} is there")
-        if as_json:
-            show_json({"pieces": [], "removed": [], "left": []})
+    if not given["as_json"]:
+        _tell(pieces, asked.text("workspace"))
+    if given["dry_run"]:
         return 0
     if not given["force"]:
-        _refuse(pieces, workspace)
-    if not (given["yes"] or terminal.ask(_question(pieces))):
+        _refuse(pieces, asked.text("workspace"))
+    if pieces and not (given["yes"] or terminal.ask(_question(pieces))):
         return 1
+    return _remove(found, asked, pieces, as_json=given["as_json"])
+
+
+def _remove(found: Groundwork, asked: Asked, pieces: Sequence[Piece], *, as_json: bool) -> int:
     removed: list[Piece] = []
 
     def tell(piece: Piece) -> None:
@@ -83,7 +82,7 @@ def _tear_down(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
         if not as_json:
             say(f"removed the {piece.kind} {piece.name}")
 
-    left = found.remove(asked, tell)
+    left = found.remove(asked, tell) if pieces else []
     if as_json:
         show_json({"pieces": pieces, "removed": removed, "left": left})
     else:
@@ -116,9 +115,12 @@ def _question(pieces: Sequence[Piece]) -> str:
     return f"remove {what} and lose {words.size(sum(held))} of data?" if held else f"remove {what}?"
 
 
-def _tell(pieces: Sequence[Piece]) -> None:
+def _tell(pieces: Sequence[Piece], workspace: str) -> None:
+    if not pieces:
+        say(f"nothing of the workspace {workspace} is there")
+        return
     rows: list[list[Cell | str]] = [[one.kind, one.name, _STATES[one.state], _data(one)] for one in pieces]
-    for line in table(_COLUMNS, rows, terminal.width(), paint_data) if rows else ():
+    for line in table(_COLUMNS, rows, terminal.width(), paint_data):
         show(line)
 
 
