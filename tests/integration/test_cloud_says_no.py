@@ -85,17 +85,18 @@ def test_a_login_that_expires_costs_no_run_its_machine_and_is_taken_up_again(use
     shell, cloud = user
     anna = colleague(shell, cloud, "anna", OWNER)
     account(shell, cloud, lease_s=12.0, **anna)
-    begin(shell, "expiring")
+    begin(shell, "expiring", steps=300)
     reaches(shell, "expiring", 3)
+    shell.wait_for(lambda: shell.facts("expiring")["state"] == "running", "the server to know")
     cloud.ask("principal", name="anna", secret="rotated-rotated")
-    cloud.ask("logout")
+    cloud.ask("logout", everybody=True)
     shell.wait_for(lambda: "the secret of the login is wrong" in shell.facts("expiring")["reason"], "the reason")
     assert shell.facts("expiring")["state"] == "running"
     until = time.monotonic() + 15  # longer than the lease
     shell.wait_for(lambda: time.monotonic() > until, "the lease to be over", 30)
-    assert len(cloud.running()) == 1
+    assert (shell.facts("expiring")["state"], len(cloud.running())) == ("running", 1)
     Path(anna["secret_file"]).write_text("rotated-rotated")
-    facts = right_end(shell, cloud, "expiring")
+    facts = right_end(shell, cloud, "expiring", steps=300)
     assert len(facts["attempts"]) == 1
     assert (facts["reason"], facts["hint"]) == ("", "")
 

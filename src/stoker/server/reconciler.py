@@ -167,11 +167,13 @@ class Reconciler:
         on. One that has said how it ended may go."""
         blind = self._lookout.trouble.keys() - sights.keys()
         there = [run for run in self._ledger.open if run.job.on in blind and run.attempt]
-        return [run for run in there if run.state is RunState.RUNNING and not self._has_ended(run)]
+        return [run for run in there if run.attempt and run.attempt.key in claimed([run]) and self._goes_on(run)]
 
-    def _has_ended(self, run: Run) -> bool:
+    def _goes_on(self, run: Run) -> bool:
+        """Its agent was heard, and has not said how it ended. A kept one has, and may stay for its time."""
         report = self._reports.of(run.attempt.key if run.attempt else "").report
-        return report is not None and report.outcome is not None
+        is_kept = run.kept_until is not None and self._clock.now() < run.kept_until
+        return report is not None and (report.outcome is None or is_kept)
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt
