@@ -24,7 +24,7 @@ def stoker(tmp_path: Path) -> Iterator[Callable[..., str]]:
     command = str(Path(sys.executable).with_name("stoker"))
 
     def run(*args: str) -> str:
-        done = subprocess.run([command, *args], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=110)
+        done = subprocess.run([command, *args], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
         assert done.returncode == 0, f"stoker {' '.join(args)}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
