@@ -160,3 +160,12 @@ def test_a_run_that_had_an_offer_waits_until_offers_are_known_again(run: Run, no
 def test_a_run_begins_nothing_in_a_round_that_did_not_look_for_what_is_left_of_it(run: Run, now: datetime) -> None:
     waiting = replace(run, state=RunState.QUEUED)
     assert decide([waiting], {}, {"cloud": None}, now, market(run, HERE)) == []
+
+
+def test_a_machine_that_is_being_switched_off_is_waited_for(run: Run, now: datetime) -> None:
+    going = NodeSight("r-1", NodeState.GONE, taken=True, resumable=True)
+    run = advance(run, Sighting(node=going, nodes=(going,)), now).run
+    seen = Sighting(leftovers=("r-1",), nodes=(going,))
+    (decision,) = decide([run], {run.id: seen}, {"cloud": None}, now, market(run, HERE, THERE))
+    assert (decision.run.state, decision.actions) == (RunState.QUEUED, ()), "neither removed nor asked for yet"
+    assert spared([run], [going]) == {"r-1"}

@@ -18,7 +18,7 @@ from stoker.engine.placement import place
 from stoker.engine.receipt import with_effort
 from stoker.engine.resuming import may_resume, resumed
 from stoker.engine.sighting import Sighting
-from stoker.model.node import Offer
+from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish
 from stoker.model.run import Run
 
@@ -95,7 +95,7 @@ def _joined(first: Decision, then: Decision) -> Decision:
 def _in_the_way(run: Run, sighting: Sighting) -> bool:
     """Something of an earlier attempt may still run. A machine that is taken over runs nothing of it any more."""
     node = sighting.node is not None and not sighting.node.still
-    over = {sight.key for sight in sighting.nodes if may_resume(run, sight)}
+    over = {sight.key for sight in sighting.nodes if may_resume(run, sight) and sight.state is not NodeState.GONE}
     return node or bool(set(sighting.leftovers) - set(sighting.still) - over)
 
 

@@ -115,7 +115,7 @@ class NodeSight:
     machine: str = ""  # the key it was first had under, where it has been given to a later node since; empty: its own
     taken: bool = False  # gone because the provider took it away, as it does with spot machines
     unfinished: bool = False  # its making was begun and broke off: asking for it once more goes on with it
-    resumable: bool = False  # switched off, with its disk: it can be asked for again, as `Offer.again`
+    resumable: bool = False  # switched off, with its disk: once it is `still` it can be asked for, as `Offer.again`
     server: str = ""  # the id of another server, whose it is; empty: ours
     lease_until: datetime | None = None  # what is written on it; None: nothing is
     expired: bool = False  # that moment is past, by the provider's own clock

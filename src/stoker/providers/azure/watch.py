@@ -66,8 +66,8 @@ class Watch:
         if key in self._starting:
             return _started_again(key, self._starting[key])
         if vm.power in _GOING:
-            off = vm.power == "deallocated"
-            return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=off, resumable=off)
+            off, kept = vm.power == "deallocated", vm.power.startswith("dealloc")
+            return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=off, resumable=kept)
         return NodeSight(key, NodeState.STARTING)
 
     def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
