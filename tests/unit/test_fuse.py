@@ -180,6 +180,16 @@ def test_raising_it_while_the_node_saves_calls_the_stop_off(story: Story) -> Non
     assert story.events[-1] == "fuse-withdrawn"
 
 
+def test_taking_the_budget_off_while_the_node_saves_calls_the_stop_off(story: Story) -> None:
+    story.round()
+    story.up(77)
+    story.run = fuse.set_budget(story.run, None, story.now).run
+    story.up()
+    assert (story.run.attempts[0].fused, story.events[-1]) == (None, "fuse-withdrawn")
+    story.up(1000)
+    assert story.run.state is RunState.RUNNING
+
+
 def test_lowering_it_below_what_is_spent_still_gives_the_time_to_save(story: Story) -> None:
     story.round()
     story.up(50)

@@ -126,10 +126,12 @@ def warned(run: Run, now: datetime) -> Decision:
 def burn(run: Run, allowance: Allowance | None, now: datetime, *, there: bool = True) -> Decision | None:
     """What becomes of a run that costs money and may not for much longer; None: nothing, for now. `there`: its node
     has come, and has not gone yet."""
-    if allowance is None or not run.costing or run.state is RunState.PAUSED:
+    attempt = run.attempt
+    if allowance is None:
+        return _withdrawn(run, attempt, "nothing limits it", now) if attempt and attempt.fused else None
+    if not run.costing or run.state is RunState.PAUSED:
         return None
     left = left_s(run, allowance, now)
-    attempt = run.attempt
     if run.state.ended:
         return _unkept(run, allowance, now) if run.kept_until and left <= 0 else None
     if run.state is RunState.QUEUED or attempt is None or attempt.state.over:
@@ -137,9 +139,7 @@ def burn(run: Run, allowance: Allowance | None, now: datetime, *, there: bool = 
     if attempt.fused is None:
         return _light(run, attempt, allowance, left, now) if left <= save_s(run) else None
     if left > 2 * save_s(run):
-        kept = _with_newest(run, replace(attempt, fused=None))
-        text = f"attempt {attempt.number} may go on: {allowance.whose} allows it"
-        return Decision(kept, (TellAgent(kept),)).noting(now, "fuse-withdrawn", text)
+        return _withdrawn(run, attempt, f"{allowance.whose} allows it", now)
     if now < attempt.fused.deadline:
         return None
     # What a node said last is still heard: the attempt is over when it is seen gone. One that never came said nothing.
@@ -225,6 +225,14 @@ def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: d
     lit = _with_newest(run, replace(attempt, fused=Notice(now, now + timedelta(seconds=given_s))))
     text = f"attempt {attempt.number} has to save and stop: {allowance.whose} is nearly spent"
     return Decision(lit, (TellAgent(lit),)).noting(now, "fuse", text)
+
+
+def _withdrawn(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision | None:
+    if attempt.state.over:
+        return None
+    kept = _with_newest(run, replace(attempt, fused=None))
+    text = f"attempt {attempt.number} may go on: {why}"
+    return Decision(kept, (TellAgent(kept),)).noting(now, "fuse-withdrawn", text)
 
 
 def _stopping(run: Run, now: datetime) -> Run:
