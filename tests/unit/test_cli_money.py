@@ -194,6 +194,8 @@ def test_the_meter_says_what_was_spent_what_an_hour_costs_and_what_is_left() -> 
     assert meter_line(run, at(20)) == "$0.1100 spent, $36.00/h, $0.8900 of $1.00 left"
     assert meter_line(run, at(500)) == "$4.91 spent, $36.00/h, $0.00 of $1.00 left"
     assert meter_line(run, at(-100)) == "$0.0100 spent, $36.00/h, $0.9900 of $1.00 left", "a clock that was set back"
+    cheap = replace(run, spells=(Spell("a-1", at(0), None, Decimal("0.03")),), budget=None)
+    assert meter_line(cheap, at(2)) == meter_line(cheap, at(3)) == "$0.0000 spent, $0.0300/h", "it does not race"
     assert meter_line(replace(run, spells=()), at(20)) == ""
     assert meter_line(replace(run, state=RunState.FAILED), at(20)) == ""
 

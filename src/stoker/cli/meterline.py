@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
-from stoker.client.spelling import usd
+from stoker.client.spelling import CENT, FINE, usd
 from stoker.model.run import Run
 
 
@@ -15,7 +15,8 @@ def meter_line(run: Run, now: datetime) -> str:
         return ""
     spent = spent_by(run, now)
     per_hour = sum((spell.usd_per_hour for spell in run.spells if spell.until is None), Decimal(0))
-    parts = [f"{usd(spent)} spent", f"{usd(per_hour)}/h"]
+    # No finer than that: a line whose last digits race is hard to look away from.
+    parts = [f"{usd(spent, CENT if spent >= 1 else FINE)} spent", f"{usd(per_hour)}/h"]
     if run.budget is not None:
         parts.append(f"{usd(max(run.budget - spent, Decimal(0)))} of {usd(run.budget)} left")
     return ", ".join(parts)
