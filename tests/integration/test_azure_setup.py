@@ -72,8 +72,8 @@ FULL = {
     "practitioner": (ANNA,),
 }
 MADE = [
-    *("role", "role", "resource group", "storage account", "container", "identity", "firewall", "network", "budget"),
-    *["role assignment"] * 5,
+    *("role", "role", "resource group", "storage account", "container", "identity", "firewall", "network", "lock"),
+    *("budget", *["role assignment"] * 5),
 ]
 
 
@@ -155,7 +155,7 @@ def test_only_what_differs_is_changed(admin: Admin) -> None:
 
 def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) -> None:
     admin.lay("vision", **FULL)
-    assigned = next(one for one in admin.there("/roleassignments/") if "userassignedidentities" in one)
+    assigned = next(one for one in admin.there("/roleassignments/") if "resourcegroups" not in one)
     there = admin.cloud.cloud.find(assigned)
     assert there
     place = open_cloud(admin.asked("vision"))
@@ -163,6 +163,20 @@ def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) ->
     given = {word: there.properties[word] for word in ("principalId", "roleDefinitionId")}
     place.put(wanted(f"{there.id.rsplit('/', 1)[0]}/made-by-hand", {"properties": given}))
     assert admin.lay("vision", **FULL) == []
+
+
+def test_a_practitioner_may_make_and_delete_groups_but_not_that_of_the_team(admin: Admin) -> None:
+    anna = admin.cloud.order("principal", name="anna", secret="hush")
+    admin.lay("vision", **{**FULL, "practitioner": (anna["object_id"],)})
+    login = Admin(admin.cloud, client_id=anna["client_id"], client_secret="hush")
+    hers, scope = open_cloud(login.asked("vision")), f"/subscriptions/{admin.cloud.address.subscription}"
+    hers.put(wanted(f"{scope}/resourceGroups/stoker-vision-r1", {"location": "eastus"}))
+    hers.delete(f"{scope}/resourceGroups/stoker-vision-r1", ROLES_API)
+    with pytest.raises(ProviderFailed, match="locked"):
+        hers.delete(f"{scope}/resourceGroups/stoker_vision", ROLES_API)
+    with pytest.raises(NotAllowed, match=r"may not do Microsoft[.]Authorization/locks/delete"):
+        hers.delete(f"{scope}/resourceGroups/stoker_vision/providers/Microsoft.Authorization/locks/stoker", ROLES_API)
+    assert {one.state for one in admin.setup.plan(admin.asked("vision"))} == {PieceState.THERE}
 
 
 def test_two_workspaces_in_one_subscription_share_nothing(admin: Admin) -> None:
@@ -224,7 +238,7 @@ def test_a_teardown_shows_everything_and_leaves_nothing(admin: Admin) -> None:
     admin.lay("vision", **FULL)
     pieces = admin.setup.survey(admin.asked("vision"))
     assert [one.kind for one in pieces] == [
-        *("role assignment", "role assignment", "budget", "resource group"),
+        *("role assignment", "role assignment", "budget", "lock", "resource group"),
         *("storage account", "identity", "firewall", "network", "role", "role"),
     ]
     removed: list[Piece] = []

@@ -12,7 +12,7 @@ from stoker.model.groundwork import Asked, Piece, PieceState
 from stoker.providers.azure import setupasked, setupresources, setupsite
 from stoker.providers.azure.account import PUBLIC_ARM
 from stoker.providers.azure.setupcloud import SetupCloud
-from stoker.providers.azure.setupresources import BUDGET_API, GROUPS_API, ROLES_API
+from stoker.providers.azure.setupresources import BUDGET_API, GROUPS_API, LOCKS_API, ROLES_API
 from stoker.providers.azure.setuproles import TITLES
 from stoker.providers.azure.setupsite import Site
 
@@ -68,7 +68,10 @@ class Removal:
                 yield _piece("role", str(found["properties"]["roleName"])), self._deletes(id, ROLES_API)
 
     def _group(self, group: str, workspace: str, sizes: bool) -> Iterator[Removed]:
-        """The group goes first, with everything in it; its parts are listed so that nobody is surprised."""
+        """Its lock goes first, then the group with everything in it. Parts are listed: nobody is to be surprised."""
+        lock = replace(self._site, group=group).lock_id
+        if self._cloud.get(lock, LOCKS_API):
+            yield _piece("lock", lock.rsplit("/", 1)[-1]), self._deletes(lock, LOCKS_API)
         yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
         for kind, name, tags in self._cloud.inside(group):
             ours = tags.get(setupsite.SETUP) == workspace

@@ -11,7 +11,7 @@ from stoker.providers.azure.setupsite import NETWORK, REGIONS, SETUP, SUBNET, Si
 
 NAMESPACES = ("Microsoft.Compute", "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.Storage")
 GROUPS_API, STORAGE_API, IDENTITY_API = "2024-03-01", "2023-05-01", "2023-01-31"
-ROLES_API, BUDGET_API, NETWORK_API = "2022-04-01", "2023-11-01", "2024-05-01"
+ROLES_API, BUDGET_API, NETWORK_API, LOCKS_API = "2022-04-01", "2023-11-01", "2024-05-01", "2020-05-01"
 _WARN_AT = (50, 80, 100)  # percent of the budget
 
 
@@ -48,6 +48,13 @@ def wanted(site: Site, today: date) -> list[Wanted]:
         ),
         _resource(site, "identity", site.identity_id, IDENTITY_API, {}, "nodes remove themselves with it"),
         *(_network(site) if site.network else ()),
+        Wanted(
+            "lock",
+            site.lock_id,
+            LOCKS_API,
+            {"properties": {"level": "CanNotDelete", "notes": "stoker admin teardown removes it"}},
+            "nobody deletes the team's data by mistake",
+        ),
         *([_budget(site, today)] if site.budget else ()),
     ]
 

@@ -60,6 +60,10 @@ class Site:
         return f"{self.scope}/providers/Microsoft.Consumption/budgets/stoker-{self.workspace}"
 
     @property
+    def lock_id(self) -> str:
+        return f"{self.group_id}/providers/Microsoft.Authorization/locks/stoker"
+
+    @property
     def node_role(self) -> str:
         return setuproles.own_role(self.subscription, self.workspace, "node")
 
