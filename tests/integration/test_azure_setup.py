@@ -11,7 +11,7 @@ import pytest
 from stoker.errors import Conflict, NotAllowed, NotFound, ProviderFailed
 from stoker.model.groundwork import Asked, Piece, PieceState
 from stoker.providers.azure.setup import AzureSetup
-from stoker.providers.azure.setupcloud import open_cloud
+from stoker.providers.azure.setupcloud import ASSIGNMENTS, open_cloud
 from stoker.providers.azure.setupresources import ROLES_API, Wanted
 from stoker.testing.twin import TwinHandle, twin
 
@@ -155,9 +155,8 @@ def test_only_what_differs_is_changed(admin: Admin) -> None:
 
 def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) -> None:
     admin.lay("vision", **FULL)
-    assigned = next(one for one in admin.there("/roleassignments/") if "resourcegroups" not in one)
-    there = admin.cloud.cloud.find(assigned)
-    assert there
+    assigned = [one for one in admin.cloud.cloud.all(ASSIGNMENTS) if not one.group]
+    there = next(one for one in assigned if not one.properties.get("condition"))
     place = open_cloud(admin.asked("vision"))
     place.delete(there.id, ROLES_API)
     given = {word: there.properties[word] for word in ("principalId", "roleDefinitionId")}
