@@ -90,6 +90,8 @@ class Promises:
         if before and before.state.ended and (before.state, before.attempts) != (run.state, run.attempts):
             raise Broken("one end", f"{run.name} had ended as {before.state} and is now {run.state}")
         self._keys.setdefault(run.id, set()).update(self._named(run))
+        if run.state is RunState.PAUSED:
+            self._world.paused(run)
 
     def _named(self, run: Run) -> set[str]:
         named = {attempt.key for attempt in run.attempts} | {spare_key(run)}

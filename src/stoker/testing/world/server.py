@@ -47,6 +47,7 @@ class Server:
         self.clock_wrong_s = 0.0  # the same, now
         self._planned = float("inf")
         self._pause_s = SOON_S
+        self._grace_s = 0.0 if world.scenario.lease_s else GRACE_S
         self._forget()
 
     def _forget(self) -> None:
@@ -230,20 +231,19 @@ class Server:
         if not self._unclaimed:
             return []
         ages = {key: now - since for key, since in self._unclaimed.items()}
-        grace_s = 0.0 if self._world.scenario.lease_s else GRACE_S
-        return sweep(self._world.provider, sights, needed, ages, grace_s)
+        return sweep(self._world.provider, sights, needed, ages, self._grace_s)
 
     def _plan(self, *, changed: bool) -> None:
         """The next round: soon after a change, later and later while nothing does."""
         self._pause_s = SOON_S if changed else min(2 * self._pause_s, LATE_S)
-        if changed:
-            self.wake()
-        waits = list(self._waits())
-        if waits or self._unclaimed:
-            self.wake(min([self._pause_s, *waits]))
+        if waits := list(self._waits()):
+            self.wake(min(waits))
 
     def _waits(self) -> Iterator[float]:
         """How long until something is due that nobody announces."""
+        if self._unclaimed:
+            unclaimed_s = self._timeline.now - min(self._unclaimed.values())
+            yield max(self._grace_s - unclaimed_s, LOOK_S) if unclaimed_s < self._grace_s else self._pause_s
         for run in self.saved.values():
             if not run.open or run.state is RunState.PAUSED:
                 continue

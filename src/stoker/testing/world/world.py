@@ -49,7 +49,6 @@ class World:
         horizon = last + LONGEST_S + max(plan.at for plan in self.scenario.plans)
         while not self.is_over and self.timeline.now < horizon and self.timeline.step():
             self.promises.check()
-            self._raise_budgets()
         self.promises.at_the_end()
         return self
 
@@ -59,6 +58,12 @@ class World:
         if len(runs) < len(self.scenario.plans) or self.cloud.machines:
             return False
         return all(run.state.ended for run in runs.values())
+
+    def paused(self, run: Run) -> None:
+        """Somebody will see it, and raise its budget."""
+        if run.id not in self._paused:
+            self._paused.add(run.id)
+            self.timeline.after(RAISED_AFTER_S, partial(self._raise_budget, run.id))
 
     def note(self, text: str) -> None:
         if self.trace is not None:
@@ -141,12 +146,6 @@ class World:
     def _die(self, machine: Machine) -> None:
         if agent := self.agents.get(machine.key):
             agent.die()
-
-    def _raise_budgets(self) -> None:
-        for run in self.server.saved.values():
-            if run.state is RunState.PAUSED and run.id not in self._paused:
-                self._paused.add(run.id)
-                self.timeline.after(RAISED_AFTER_S, partial(self._raise_budget, run.id))
 
     def _raise_budget(self, run_id: str) -> None:
         run = self.server.saved[run_id]
