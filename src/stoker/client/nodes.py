@@ -15,8 +15,8 @@ _LOOK_S = 120.0  # a cloud takes its time
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`claimed` says that a run still needs it. `run` is the id of the one that it was for. `server` is the id of another
-    server, whose it is; `expired` says that its lease is over."""
+    """`claimed` says that a run still needs it. `run` is the id of the one that it was for. `server` is the id of
+    another server, whose it is; `expired` says that its lease is over."""
 
     provider: str
     key: str
