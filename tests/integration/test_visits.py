@@ -152,6 +152,8 @@ def test_exec_shows_both_streams_passes_the_exit_code_and_ends_with_whoever_list
         visit.wait()
     shell.wait_for(lambda: not _alive(pid), "the command of somebody who hung up to end")
     assert shell.stoker("ssh", name, "--", "sh", "-c", "pwd; exit 4", code=4).stdout == done.stdout
+    spoken = [json.loads(line) for line in shell.stoker("exec", "--json", name, "pwd").stdout.splitlines()]
+    assert spoken == [{"stream": "stdout", "text": done.stdout}, {"exit_code": 0, "message": ""}]
     assert shell.facts(name)["state"] == "running"
 
 

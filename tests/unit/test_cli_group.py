@@ -163,4 +163,4 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_completing_a_command_loads_none() -> None:
     names = [item.value for item in cli.shell_complete(click.Context(cli), "s")]
-    assert names[:3] == ["show", "sweep", "server"]
+    assert names[:3] == ["show", "ssh", "sweep"]

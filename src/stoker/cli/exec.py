@@ -9,8 +9,8 @@ from types import FrameType
 
 import click
 
-from stoker.cli.command import Command, run_names
-from stoker.cli.terminal import say, write
+from stoker.cli.command import Command, json_option, run_names
+from stoker.cli.terminal import say, show_json, write
 from stoker.client.client import Client
 from stoker.client.visit import Visit
 from stoker.errors import BadInput, StokerError
@@ -28,14 +28,16 @@ from stoker.model.frame import Frame, Kind
 )
 @click.option("-i", "--interactive", is_flag=True, help="Pass on what you type; needs a way in as `stoker ssh` does.")
 @click.option("-t", "--tty", is_flag=True, help="Give the command a terminal; needs the same.")
+@json_option()
 @click.argument("name", metavar="RUN", shell_complete=run_names)
 @click.argument("words", metavar="-- COMMAND...", nargs=-1, type=click.UNPROCESSED)
-def command(interactive: bool, tty: bool, name: str, words: tuple[str, ...]) -> int:
+def command(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple[str, ...]) -> int:
     """Run a command on the node of a run.
 
     It runs beside the script, in its folder and with its variables, on a node with no open port too: the store carries
     what it prints. Its exit code is passed on (125 where it could not be run). Ctrl-C ends it there; a second one
-    leaves at once. The values of the run's secrets are starred out.
+    leaves at once. The values of the run's secrets are starred out. With --json, before RUN, each line is an object: a
+    piece of a stream, or at last the exit code.
     """
     words = words[1:] if words[:1] == ("--",) else words
     if not words:
@@ -50,9 +52,11 @@ def command(interactive: bool, tty: bool, name: str, words: tuple[str, ...]) -> 
     visit = run.exec(*words)
     with _Interrupts(visit):
         for frame in visit.frames():
-            _pass_on(frame)
+            (_pass_on_as_json if as_json else _pass_on)(frame)
     assert visit.ended
-    if visit.ended.message:
+    if as_json:
+        show_json(visit.ended)
+    elif visit.ended.message:
         say(f"stoker: {visit.ended.message}")
     return visit.ended.exit_code
 
@@ -65,6 +69,14 @@ def _pass_on(frame: Frame) -> None:
         sys.stderr.flush()
     elif frame.data:
         say(frame.data.decode())
+
+
+def _pass_on_as_json(frame: Frame) -> None:
+    if frame.data:
+        show_json({"stream": _STREAMS[frame.kind], "text": frame.data.decode(errors="replace")})
+
+
+_STREAMS = {Kind.OUT: "stdout", Kind.ERR: "stderr", Kind.NOTE: "note"}
 
 
 class _Interrupts:

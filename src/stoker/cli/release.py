@@ -9,7 +9,13 @@ from stoker.cli.terminal import say, show_json
 from stoker.client.client import Client
 
 
-@click.command(cls=Command, examples=[("stoker release ants-7", "you have seen enough")])
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker release ants-7", "you have seen enough"),
+        ("stoker release", "of the newest run"),
+    ],
+)
 @run_argument()
 @json_option()
 def command(name: str, as_json: bool) -> int:

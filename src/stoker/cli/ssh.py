@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import click
 
-from stoker.cli.command import Command, run_names
+from stoker.cli.command import Command, json_option, run_names
 from stoker.cli.failure import INTERRUPTED
-from stoker.cli.terminal import is_terminal, say
+from stoker.cli.terminal import is_terminal, say, show_json
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.reach import Call, read_forward, ssh_words
@@ -33,13 +33,17 @@ from stoker.model.entrance import Entrance
 )
 @click.option("-N", "only_forward", is_flag=True, help="No shell: only the ports of -L.")
 @click.option("-i", "identity", default="", metavar="FILE", help="Log in with this private key.")
+@json_option()
 @click.argument("words", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
-def command(name: str, forwards: tuple[str, ...], only_forward: bool, identity: str, words: tuple[str, ...]) -> int:
+def command(
+    name: str, forwards: tuple[str, ...], only_forward: bool, identity: str, as_json: bool, words: tuple[str, ...]
+) -> int:
     """Open a shell on the node of a run.
 
     It is in the script's folder and has its variables, but for the run's secrets. OpenSSH's own client is used, with
     your keys and agent; on a node of this computer there is nothing to log in to. Machines of a cloud let you in only
-    where your workspace opens a port for it; `stoker exec` works without one.
+    where your workspace opens a port for it; `stoker exec` works without one. With --json the way in is printed, for
+    other programs to take, and not taken.
     """
     if only_forward and (words or not forwards):
         raise BadInput("-N is for ports alone", hint=f"stoker ssh {name} -N -L 6006:localhost:6006")
@@ -51,24 +55,34 @@ def command(name: str, forwards: tuple[str, ...], only_forward: bool, identity: 
         terminal=is_terminal(sys.stdin),
     )
     client = Client.connect()
+    if as_json:
+        entrance, started = _way(client, client.run(name), call)
+        show_json({"entrance": entrance, "words": started})
+        return 0
     return into(client, client.run(name), call)
 
 
 def into(client: Client, run: Run, call: Call) -> int:
     """The exit code of the shell or command."""
+    entrance, words = _way(client, run, call)
+    return _here(words, run, call) if entrance.here else _become(words)
+
+
+def _way(client: Client, run: Run, call: Call) -> tuple[Entrance, list[str]]:
+    """How to get there, and the words to start. Raises, in words, where there is no way."""
     entrance, key = run.entrance()
     if entrance.here and not client.settings.local:
         raise Conflict(f"the node of {run.name} is on its server's computer", hint="log in there, and try it there")
     if entrance.here:
-        return _here(entrance, run, call)
+        return entrance, [*entrance.words, *call.words]
     if not shutil.which("ssh"):
         raise BadInput("there is no `ssh` on this computer", hint="install OpenSSH's client, such as openssh-client")
     folder = client.settings.home.root / "ssh"
     folder.mkdir(mode=0o700, exist_ok=True)
-    return _become(ssh_words(entrance, key, call, folder / "known_hosts"))
+    return entrance, ssh_words(entrance, key, call, folder / "known_hosts")
 
 
-def _here(entrance: Entrance, run: Run, call: Call) -> int:
+def _here(words: Sequence[str], run: Run, call: Call) -> int:
     from stoker.client.forwarding import Forwarding  # only ports need it
 
     itself = [one for one in call.forwards if one.is_itself]
@@ -76,7 +90,7 @@ def _here(entrance: Entrance, run: Run, call: Call) -> int:
         say(f"{run.name} runs on this computer: its port {one.port} is this computer's")
     opened = [Forwarding(one) for one in call.forwards if one not in itself]
     if not call.only_forward:
-        return _become([*entrance.words, *call.words])
+        return _become(words)
     try:
         if opened:
             say("Ctrl-C closes the ports")

@@ -30,7 +30,6 @@ _GONE_S = 120.0  # clouds delete slowly
     cls=Command,
     examples=[
         ("stoker sweep", "show what no run needs any more, and ask"),
-        ("stoker sweep --yes", "remove it without being asked"),
         ("stoker sweep --others", "also what other servers have left, where its lease is over"),
         ("stoker sweep --json", "for a program: the list, nothing is removed"),
     ],
