@@ -117,7 +117,8 @@ class TestAzureProvider(ProviderContract):
         provider.start(self.request(tmp_path, "r-1"))
         self.up(provider, "r-1")
         self.take_away(provider, "r-1")
-        self.cloud.wait(lambda _: self._seen(provider, "r-1").resumable)
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").still)
+        assert self._seen(provider, "r-1").resumable
         request = self.request(tmp_path, "r-2")
         assert request.offer
         provider.start(replace(request, offer=replace(request.offer, again="r-1")))
@@ -136,13 +137,27 @@ class TestAzureProvider(ProviderContract):
         provider.start(self.request(tmp_path, "r-1"))
         self.up(provider, "r-1")
         self.take_away(provider, "r-1")
-        self.cloud.wait(lambda _: self._seen(provider, "r-1").resumable)
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").still)
+        assert self._seen(provider, "r-1").resumable
         self.cloud.order("fault", kind="allocation")
         request = self.request(tmp_path, "r-2")
         assert request.offer
         provider.start(replace(request, offer=replace(request.offer, again="r-1")))
         self.cloud.wait(lambda _: self._seen(provider, "r-2").trouble == "no-capacity")
         assert self._seen(provider, "r-2").still
+
+    def test_a_machine_that_was_had_again_and_taken_at_once_is_seen_as_gone(self, tmp_path: Path) -> None:
+        """Nobody looked in between."""
+        provider = self.make(tmp_path, eviction="Deallocate")
+        provider.start(self.request(tmp_path, "r-1"))
+        self.up(provider, "r-1")
+        self.take_away(provider, "r-1")
+        self.cloud.wait(lambda _: self._seen(provider, "r-1").still)
+        request = self.request(tmp_path, "r-2")
+        assert request.offer
+        provider.start(replace(request, offer=replace(request.offer, again="r-1")))
+        self.take_away(provider, "r-1")
+        self.cloud.wait(lambda _: self._seen(provider, "r-2").taken)
 
     def test_what_was_only_begun_is_finished_when_it_is_asked_for_again(self, tmp_path: Path) -> None:
         """A server that died between the group and its machine."""

@@ -99,11 +99,12 @@ class Stage:
         while time.monotonic() < give_up:
             for name in self._scripts:
                 self._look(name)
-                self._act(name, _step(self._runs.get(name)))
             if len(self._runs) == len(self._scripts) and not any(run.open for run in self._runs.values()):
                 return self._runs
             time.sleep(0.2)
-        raise AssertionError(f"not at their ends: {[one for one in self._runs.values() if one.open]}")
+        late = [one for one in self._runs.values() if one.open]
+        told = [f"{one.name} is {one.state}: {[str(each.state) for each in one.attempts]}" for one in late]
+        raise AssertionError(f"not at their ends: {told}")
 
     def left(self) -> list[str]:
         """What the cloud still has, once it has had the time to delete."""
@@ -128,10 +129,17 @@ class Stage:
         self._connected().submit(job, folder, name=script.name)
 
     def _look(self, name: str) -> None:
-        """One by one: a list does not say how far they are. A server that was just killed says nothing."""
-        if name not in self._runs or self._runs[name].open:
-            with suppress(StokerError):
-                self._runs[name] = self._connected().run(name).facts
+        """How far a run is, and what happens to it there. A server that was just killed says nothing."""
+        if name in self._runs and not self._runs[name].open:
+            return
+        try:
+            run = self._client.run(name)
+            self._runs[name] = run.facts
+            steps = [point.step or 0 for point in run.metrics()[-1:]] if self._waiting[name] else []
+        except StokerError:
+            self._connected()
+            return
+        self._act(name, int(max(steps, default=0)))
 
     def _connected(self) -> Client:
         """To a server that lives: whoever asks next starts one, as for any command."""
@@ -167,11 +175,6 @@ class Stage:
                 with suppress(URLError):  # gone in this very moment
                     self._cloud.ask("evict", vm=mine[0], **mishap.details)
         return True
-
-
-def _step(run: Run | None) -> int:
-    loss = run.metrics.get("loss") if run else None
-    return int(loss.step or 0) if loss else 0
 
 
 def wrong(script: Script, run: Run) -> str:

@@ -143,9 +143,13 @@ class AzureProvider:
             raise NoCapacity(f"starting {request.key}: the machine of {machine} is no longer there")
         (group, marks), *_ = there
         self._watch.expect(request.key, None)
-        if marks.key != request.key:
-            self._cloud.mark(group.name, {naming.KEY: request.key, **self._lease_tag()})
-        self._watch.expect(request.key, self._cloud.switch_on(group.name))
+        try:
+            if marks.key != request.key:
+                self._cloud.mark(group.name, {naming.KEY: request.key, **self._lease_tag()})
+            self._watch.expect(request.key, self._cloud.switch_on(group.name))
+        except ProviderFailed:
+            self._watch.forget(request.key)
+            raise
 
     def _is_ours(self, group: str, key: str) -> bool:
         """A list may leave out what is there; a name alone does not make it ours."""

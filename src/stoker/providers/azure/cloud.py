@@ -58,10 +58,12 @@ class Starting:
         self._group = group
         self._poller = poller
 
+    @property
+    def done(self) -> bool:
+        return bool(self._poller.done())
+
     def failure(self) -> ProviderFailed | None:
-        """Why it could not be had; None as long as that is not known, and where it could."""
-        if not self._poller.done():
-            return None
+        """Why it could not be had, once it is done; None where it could."""
         try:
             with speaking(f"starting the machine of {self._group} again"):
                 self._poller.result()

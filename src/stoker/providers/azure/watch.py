@@ -64,10 +64,18 @@ class Watch:
             self._starting.pop(key, None)
             return NodeSight(key, NodeState.UP)
         if key in self._starting:
-            return _started_again(key, self._starting[key])
+            return self._started_again(key, self._starting[key])
         if vm.power in _GOING:
             off, kept = vm.power == "deallocated", vm.power.startswith("dealloc")
             return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=off, resumable=kept)
+        return NodeSight(key, NodeState.STARTING)
+
+    def _started_again(self, key: str, starting: Starting | None) -> NodeSight:
+        """Azure shows a machine that it has no room for as it was before it was asked."""
+        if starting and starting.done:
+            if failure := starting.failure():
+                return NodeSight(key, NodeState.GONE, failure.message, failure.code, still=True, resumable=True)
+            self.forget(key)  # the next look tells: what this one listed may be older
         return NodeSight(key, NodeState.STARTING)
 
     def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
@@ -86,11 +94,3 @@ class Watch:
             resources = self._cloud.resources(group.name)
             self._inventory[group.name] = (time.monotonic(), resources)
         return resources
-
-
-def _started_again(key: str, starting: Starting | None) -> NodeSight:
-    """Azure shows a machine that it has no room for as it was before it was asked."""
-    failure = starting.failure() if starting else None
-    if failure is None:
-        return NodeSight(key, NodeState.STARTING)
-    return NodeSight(key, NodeState.GONE, failure.message, failure.code, still=True, resumable=True)
