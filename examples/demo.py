@@ -14,7 +14,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,10 +31,8 @@ def main() -> None:
     with terminal() as here:
         here.type("head -5 my_ratings.csv", "your taste")
         here.type("cat spot.yaml", "the job")
-        cloud = threading.Thread(target=take_the_machine_away, args=(here,), daemon=True)
-        cloud.start()
-        here.type(f"stoker run spot.yaml --twin {PYTHON}")
-        cloud.join()
+        with meanwhile(take_the_machine_away, here):
+            here.type(f"stoker run spot.yaml --twin {PYTHON}")
         here.type(f"ls outputs/{RUN}", "what came back")
         here.type(f"stoker receipt {RUN}", "the bill")
         here.type("stoker sweep", "what is left in the cloud")
@@ -60,10 +59,24 @@ class Terminal:
         return done.stdout
 
 
-def take_the_machine_away(here: Terminal) -> None:
+@contextmanager
+def meanwhile(act: Callable[[Terminal, threading.Event], None], here: Terminal) -> Iterator[None]:
+    """What somebody else does while the commands inside are typed. A failure of either is a failure."""
+    over = threading.Event()
+    with ThreadPoolExecutor() as others:
+        acting = others.submit(act, here, over)
+        try:
+            yield
+        finally:
+            over.set()
+        acting.result()
+
+
+def take_the_machine_away(here: Terminal, over: threading.Event) -> None:
     """From the cloud's side, as soon as the training has something to lose."""
     while not learned_something(here):
-        time.sleep(1)
+        if over.wait(1):
+            return
     here.type(f"stoker twin evict {RUN} --notice 8s", "in another terminal")
 
 

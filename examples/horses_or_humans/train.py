@@ -18,7 +18,7 @@ def checkpoints() -> keras.callbacks.Callback:
         from stoker.checkpoint.keras import StokerCallback
 
         return StokerCallback(folder=CHECKPOINTS)
-    return keras.callbacks.BackupAndRestore(CHECKPOINTS / "backup", delete_checkpoint=False)
+    return keras.callbacks.BackupAndRestore(str(CHECKPOINTS / "backup"), delete_checkpoint=False)
 
 
 if __name__ == "__main__":
