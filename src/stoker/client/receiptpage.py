@@ -87,7 +87,7 @@ def _parts(receipt: Receipt) -> str:
         for one in shown
     ]
     last = _row("whole", "", whole.time, whole.percent, whole.dollars).replace("<tr>", '<tr class="whole">')
-    return f"<table>{''.join(rows)}{last}</table>"
+    return f'<table class="parts">{"".join(rows)}{last}</table>'
 
 
 def _stays(receipt: Receipt, clock: Clock) -> Iterator[str]:
