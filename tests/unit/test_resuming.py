@@ -31,7 +31,8 @@ THERE = Offer("cloud", "small", "there", Decimal("0.12"), spot=True)
 @pytest.fixture
 def run(make_run: Make, now: datetime) -> Run:
     job = Job(name="job", run="true", on="cloud", spot=Spot())
-    return begin(replace(make_run(id="r"), job=job), now, HERE).run
+    begun = begin(replace(make_run(id="r"), job=job), now, HERE).run
+    return replace(begun, attempts=(replace(begun.attempts[0], started_at=now),))
 
 
 def market(run: Run, *offers: Offer) -> Market:
@@ -169,3 +170,12 @@ def test_a_machine_that_is_being_switched_off_is_waited_for(run: Run, now: datet
     (decision,) = decide([run], {run.id: seen}, {"cloud": None}, now, market(run, HERE, THERE))
     assert (decision.run.state, decision.actions) == (RunState.QUEUED, ()), "neither removed nor asked for yet"
     assert spared([run], [going]) == {"r-1"}
+
+
+def test_a_machine_that_was_taken_before_it_said_a_word_is_not_taken_again(run: Run, now: datetime) -> None:
+    """Its first boot was cut off, and a first boot is not repeated."""
+    mute = replace(run, attempts=(replace(run.attempts[0], started_at=None),))
+    sight = taken("r-1", resumable=True)
+    assert after(mute, sight, now, HERE, THERE).attempts[1].offer == THERE
+    waiting = advance(mute, Sighting(node=sight, nodes=(sight,)), now).run
+    assert spared([waiting], [sight]) == set()

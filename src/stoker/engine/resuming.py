@@ -10,7 +10,7 @@ from stoker.engine.market import Market, open_now, same
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Wish
-from stoker.model.run import Run, RunState
+from stoker.model.run import Attempt, Run, RunState
 
 RESTART_S = 300.0  # a machine that restarts is silent for so long, and is not lost
 
@@ -25,7 +25,13 @@ def may_resume(run: Run, sight: NodeSight) -> bool:
     if run.state is not RunState.QUEUED or run.wish is not Wish.GO_ON or attempt is None or attempt.spare:
         return False
     there = sight.resumable or (attempt.stays and sight.state is not NodeState.GONE)
-    return there and sight.key == attempt.key and not sight.server
+    return there and sight.key == attempt.key and not sight.server and _has_spoken(attempt)
+
+
+def _has_spoken(attempt: Attempt) -> bool:
+    """A machine that was taken in its very first boot may never have learnt what to do, and is not told twice."""
+    again = attempt.offer is not None and bool(attempt.offer.again)
+    return again or attempt.started_at is not None or attempt.effort is not None
 
 
 def resumed(run: Run, seen: Sighting | None, market: Market, best: Offer | None, now: datetime) -> Offer | None:
