@@ -133,9 +133,9 @@ def test_a_plan_expects_what_the_run_has_shown(evicted: Story) -> None:
     assert Decimal(made["choice"]["usd"]) < Decimal(1)
     assert made["choice"]["offer"]["currency"] == "EUR"
     assert Decimal(made["choice"]["offer"]["quoted"]) > 0
-    text = shell.stoker("plan", "--set", "deadline=2s").stdout
-    assert "there is none: the quickest takes" in text
-    assert "the deadline is 2 s" in text
+    text = shell.stoker("plan", "--set", "spot.max_price=0.50").stdout
+    assert "there is none: " in text
+    assert "$1.23 an hour is more than `spot.max_price`" in text
     assert "asked for" in text
     assert "`XYZ`" in shell.stoker("plan", "--currency", "XYZ", code=2).stderr
 
