@@ -23,8 +23,8 @@ Scores = dict[str, Score]
 
 def run(plan: Plan) -> Result:
     result = Result("policy")
-    groups = {"generated": [*_generated(plan.size(300, 40))]}
-    if recorded := [*_recorded(plan.size(150, 30))]:
+    groups = {"generated": [*_generated(plan.size(120, 30))]}
+    if recorded := [*_recorded(plan.size(30, 20))]:
         groups["recorded"] = recorded
     else:
         result.notes.append(f"no recorded traces in {RECORDED}: see `python -m benchmarks.spottrace --help`")
