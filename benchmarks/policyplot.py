@@ -66,7 +66,7 @@ def _axes(labels: Sequence[str]) -> str:
     for place, label in enumerate(labels):
         x = _x(place, len(labels))
         parts.append(f"<text x='{x:.1f}' y='{HEIGHT - BOTTOM + 20}' {TEXT} text-anchor='middle'>{label}</text>")
-    under = "time beyond the work; each point is the mean cost as a share of on-demand's"
+    under = "time beyond the work; mean cost as a share of on-demand's; a hollow point missed some deadlines"
     parts.append(f"<text x='{LEFT}' y='{HEIGHT - 14}' {TEXT}>{under}</text>")
     return "".join(parts)
 
@@ -83,9 +83,8 @@ def _line(points: Sequence[tuple[float, float, bool]], colour: str) -> str:
 
 def _key(order: int, name: str) -> str:
     x, y = WIDTH - RIGHT + 24, TOP + 24 * order
-    note = " (hollow: missed some)" if order == 0 else ""
     circle = f"<circle cx='{x}' cy='{y}' r='5' fill='{COLOURS[name]}'/>"
-    return f"{circle}<text x='{x + 14}' y='{y + 4}' {TEXT}>{name}{note}</text>"
+    return f"{circle}<text x='{x + 14}' y='{y + 4}' {TEXT}>{name}</text>"
 
 
 def _x(place: int, count: int) -> float:
