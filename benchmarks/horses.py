@@ -32,7 +32,9 @@ def run(plan: Plan) -> Result:
                 found = _ask(place, variant, form)
                 name = f"{variant}, {FORMS[form][1]} pixels"
                 result.add(f"{name}: training", "images/s", [found["images_per_s"]])
-                result.add(f"{name}: lost to checkpoints", "%", [found["saving_percent"]], Goal(at_most=1.0))
+                # A save of Keras's takes about a second, which is much of an epoch of the small form.
+                goal = Goal(at_most=1.0) if variant == "callback" or form == "large" else None
+                result.add(f"{name}: lost to checkpoints", "%", [found["saving_percent"]], goal)
     return result
 
 
