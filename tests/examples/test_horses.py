@@ -9,6 +9,7 @@ import re
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def weights_of(model: Path) -> dict[str, bytes]:
 
 
 def evicted(stoker: Callable[..., str], command: str, moments: tuple[str, ...], folder: Path) -> None:
-    """A run that is evicted, with a notice at first, whenever it has said the next of these words."""
+    """A run that is evicted, with a notice at first, when each of its attempts has said its word."""
     job = {
         "name": "horses",
         "run": f"python {command} --output_dir ${{outputs}}",
@@ -165,27 +166,35 @@ def evicted(stoker: Callable[..., str], command: str, moments: tuple[str, ...], 
     }
     (folder / "stoker.yaml").write_text(json.dumps(job))
     stoker("run", "-d")
-    for number, moment in enumerate(moments):
+    for attempt, moment in enumerate(moments, 1):
         deadline = time.monotonic() + 200
-        while moment not in stoker("logs", "horses-1"):
+        while moment not in said(stoker, attempt):
             assert time.monotonic() < deadline, stoker("logs", "horses-1")
-        stoker("evict", "horses-1", "--notice", "0s" if number else "2s")
+        stoker("evict", "horses-1", "--notice", "2s" if attempt == 1 else "0s")
     stoker("logs", "horses-1", "-f")
     facts = json.loads(stoker("show", "horses-1", "--json"))["run"]
     assert (facts["state"], len(facts["attempts"])) == ("succeeded", 1 + len(moments))
 
 
-def check_log(text: str, resumptions: int) -> list[int]:
-    """Begun once, resumed each time, ended once; the epochs it was resumed in."""
+def said(stoker: Callable[..., str], attempt: int) -> str:
+    with suppress(AssertionError):  # there is no such attempt yet
+        return stoker("logs", "horses-1", "--attempt", str(attempt))
+    return ""
+
+
+def check_log(text: str, evictions: int) -> list[int]:
+    """Begun once, resumed, ended once; the epochs it was resumed in. A machine that goes without a notice may take
+    along what it has written last, and so its line."""
     moment = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\n"
-    resumed = rf"Training has resumed at: {moment}Resuming from Epoch Number: \d+\n"
-    whole = rf"Training has begun at: {moment}({resumed}){{{resumptions}}}Training has ended at: {moment}"
+    resumed = rf"(Training has resumed at: {moment}Resuming from Epoch Number: \d+\n)"
+    times = f"{{{min(evictions, 1)},{evictions}}}"
+    whole = rf"Training has begun at: {moment}{resumed}{times}Training has ended at: {moment}"
     assert re.fullmatch(whole, text), text
     return [int(epoch) for epoch in re.findall(r"Epoch Number: (\d+)", text)]
 
 
-CALLBACK = ("train.py", 10, ("Epoch 2/", "Epoch 4/"))
-PLAIN = ("train_plain.py", 20, ('"epoch": 6', '"epoch": 13'))
+CALLBACK = ("train.py", 24, ("Epoch 3/", "Epoch "))
+PLAIN = ("train_plain.py", 24, ('"epoch": 6', '"epoch": '))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +218,7 @@ def test_evicted_twice_it_ends_as_an_undisturbed_training_does(
     else:  # Keras does not keep the state of its dropout, so the same training it is not
         assert weights_of(one).keys() == weights_of(other).keys()
         assert all(epoch % 5 == 1 for epoch in resumed_in), "from an epoch that it has saved"
-    assert 1 <= resumed_in[0] <= resumed_in[1] <= epochs
+    assert 1 <= resumed_in[0] <= resumed_in[-1] <= epochs
     check_log((alone / "outputs" / "log.txt").read_text(), 0)
 
 
