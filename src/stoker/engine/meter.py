@@ -87,9 +87,7 @@ def _after(spell: Spell, sight: NodeSight | None, seen: Sighting, run: Run, now:
         yield spell
         return
     last = spell.seen_at or spell.since
-    if (
-        now < last
-    ):  # the clock was set back: what has gone by since the last mark is at most this, and a new count begins
+    if now < last:  # the clock was set back: since the last mark went by at most this, and a new count begins
         closed = replace(spell, until=last + timedelta(seconds=MARK_S))
         yield closed
         yield from _after(replace(spell, since=now, seen_at=now if spell.seen_at else None), sight, seen, run, now)
