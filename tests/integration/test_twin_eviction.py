@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -236,7 +237,8 @@ class Program:
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "stoker.twin"], env=environment, stdout=log, stderr=log
             )
-        return Address(**until(self._told))
+        told = until(self._told)
+        return Address(**{one.name: told[one.name] for one in fields(Address)})
 
     def _told(self) -> dict[str, Any] | None:
         assert self._child and self._child.poll() is None, (self.home / "log").read_text()
@@ -244,7 +246,7 @@ class Program:
             told: dict[str, Any] = json.loads((self.home / "twin" / "twin.json").read_bytes())
         except FileNotFoundError:
             return None
-        return told if told.pop("pid") == self._child.pid else None
+        return told if told["pid"] == self._child.pid else None
 
     def kill(self) -> None:
         if self._child:
