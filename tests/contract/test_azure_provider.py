@@ -22,8 +22,6 @@ from stoker.stores.opening import open_store
 from stoker.testing.providers import ProviderContract
 from stoker.testing.twin import TwinHandle, twin
 
-pytestmark = pytest.mark.xdist_group("azurite")
-
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:

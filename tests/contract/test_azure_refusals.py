@@ -26,8 +26,6 @@ from stoker.stores.granting import grant
 from stoker.stores.opening import open_store
 from stoker.testing.twin import TwinHandle, twin
 
-pytestmark = pytest.mark.xdist_group("azurite")
-
 OWNER, READER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 NOWHERE = "00000000-0000-0000-0000-000000000000"
 SIZE = "Standard_B1s"

@@ -49,20 +49,17 @@ class OnAzurite(StoreContract):
         self.azurite = azurite
 
 
-@pytest.mark.xdist_group("azurite")
 class TestAzureByKey(OnAzurite):
     def make(self, folder: Path) -> Store:
         return open_store(self.azurite.new_container(), self.azurite.account_key)
 
 
-@pytest.mark.xdist_group("azurite")
 class TestAzureBySas(OnAzurite):
     def make(self, folder: Path) -> Store:
         url = f"{self.azurite.new_container()}/some where/ünder"
         return open_store(url, self.azurite.sas(url))
 
 
-@pytest.mark.xdist_group("azurite")
 class TestAzureOfANode(OnAzurite):
     """The standard library's client, with the token that a node gets."""
 
@@ -80,13 +77,11 @@ class OnS3(StoreContract):
         self.s3 = s3_server
 
 
-@pytest.mark.xdist_group("s3")
 class TestS3(OnS3):
     def make(self, folder: Path) -> Store:
         return open_store(self.s3.new_bucket(), self.s3.key)
 
 
-@pytest.mark.xdist_group("s3")
 class TestS3OfANode(OnS3):
     """The standard library's client, with the keys that a node gets."""
 

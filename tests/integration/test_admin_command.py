@@ -17,8 +17,6 @@ from stoker.providers.azure.setupcloud import open_cloud
 from stoker.providers.azure.setupresources import GROUPS_API, Wanted
 from stoker.testing.twin import TwinHandle, twin
 
-pytestmark = pytest.mark.xdist_group("setup")
-
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:

@@ -13,7 +13,7 @@ import pytest
 from azuretwin import Cloud, azure_user, begin, reaches, right_end, timeline
 from shell import Shell
 
-pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")

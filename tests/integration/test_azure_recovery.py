@@ -9,7 +9,7 @@ import pytest
 from azuretwin import Cloud, azure_user, begin, reaches, right_end, set_up, timeline
 from shell import Shell
 
-pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 SHORT, LONG = 60, 150  # steps; the longer takes twice as long as a lease
 

@@ -15,8 +15,6 @@ from stoker.providers.azure.setupcloud import ASSIGNMENTS, open_cloud
 from stoker.providers.azure.setupresources import ROLES_API, Wanted
 from stoker.testing.twin import TwinHandle, twin
 
-pytestmark = pytest.mark.xdist_group("setup")
-
 ANNA = "11111111-1111-4111-8111-111111111111"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 

@@ -15,7 +15,7 @@ import pytest
 from azuretwin import TRAIN, Cloud, azure_user, right_end, set_up
 from shell import Shell
 
-pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 SIZE, REGION = "Standard_D2s_v5", "eastus"
 PRICE = 9.0  # an hour: a cent lasts four seconds

@@ -19,8 +19,6 @@ from typing import Any
 import pytest
 from shell import Shell
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 STOKER = [sys.executable, "-m", "stoker.cli"]
 PATIENCE_S = 30.0
 

@@ -13,7 +13,7 @@ from azuretwin import Cloud, azure_user, set_up
 from faultscripts import Stage, script, wrong
 from shell import Shell
 
-pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 AT_ONCE = 10
 SHORT, LONG = 20, 200

@@ -20,7 +20,6 @@ from shell import Shell
 from services import free_port
 
 pytestmark = [
-    pytest.mark.xdist_group("twin"),
     pytest.mark.timeout(300),
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root gives machines walls"),
 ]

@@ -16,8 +16,6 @@ from shell import Shell
 from services import KEY, Azurite
 from stoker.stores.opening import open_store
 
-pytestmark = pytest.mark.xdist_group("cli")
-
 
 @pytest.fixture
 def files(tmp_path: Path) -> Iterator[tuple[str, Path]]:

@@ -21,8 +21,6 @@ from stoker.stores.opening import open_store
 from stoker.stores.still import mark_of
 from stoker.stores.transfer import Item, download, upload
 
-pytestmark = pytest.mark.xdist_group("azurite")
-
 
 @pytest.fixture
 def proxy(azurite: Azurite) -> Iterator[FaultProxy]:

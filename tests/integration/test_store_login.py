@@ -20,8 +20,6 @@ from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
 
-pytestmark = pytest.mark.xdist_group("login")
-
 
 def jwt(lasting_s: float) -> str:
     """As Microsoft Entra makes them, for a principal of this test; Azurite looks at everything but the signature."""

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from shell import Shell
 
-pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 TRAIN = """
     import os, time

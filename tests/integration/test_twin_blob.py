@@ -28,7 +28,7 @@ from stoker.twin.blob import Account, BlobService
 from stoker.twin.state import Cloud
 from stoker.twin.weather import Weather
 
-pytestmark = [pytest.mark.xdist_group("twin"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.timeout(120)]
 PATIENCE_S = 60.0
 
 
