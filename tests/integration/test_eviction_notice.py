@@ -309,6 +309,55 @@ def test_a_library_script_that_finishes_during_a_notice_has_succeeded(node: Node
     assert "finished before its node was taken away" in report.message
 
 
+LIBRARY = """
+    import sys, time
+    from pathlib import Path
+    from stoker.checkpoint import Checkpoint
+    state = Checkpoint(every="1h")
+    print("from", state.steps, flush=True)
+    for step in state.range(100_000):
+        time.sleep(0.02)
+        with Path(sys.argv[1]).open("a") as log: log.write(f"{step}\\n")
+        state.step()
+"""
+
+
+@pytest.mark.parametrize("seconds", [2, 8])
+def test_with_notice_no_step_is_lost(node: Node, seconds: float) -> None:
+    """It works on for as long as that is any use, saves, and waits for its end."""
+    log = node.root / "steps"
+    agent = begin(node, str(log), script=LIBRARY)
+    eventually(lambda: log.exists() and len(log.read_text().split()) > 10, "some steps")
+    notice = give(node, seconds)
+    time.sleep(max((notice.deadline - datetime.now(UTC)).total_seconds(), 0.0))
+    node.kill()
+    agent.wait()
+    before = log.read_text().split()
+    assert len(node.events("notice-saved")) == (2 if seconds == 8 else 1)
+    agent = begin(node, str(log), script=LIBRARY, attempt=2)
+    eventually(lambda: len(log.read_text().split()) > len(before) + 10, "more steps")
+    node.kill()
+    agent.wait()
+    steps = [int(one) for one in log.read_text().split()]
+    assert steps == list(range(len(steps)))
+    assert seconds < 8 or len(before) > 100, "and most of the notice was used"
+
+
+def test_a_script_that_waits_for_its_eviction_goes_on_when_it_is_withdrawn(node: Node) -> None:
+    log = node.root / "steps"
+    agent = begin(node, str(log), script=LIBRARY)
+    eventually(lambda: log.exists() and len(log.read_text().split()) > 10, "some steps")
+    give(node, 2)
+    eventually(lambda: node.events("notice-saved"), "the save")
+    saved = len(log.read_text().split())
+    time.sleep(0.5)
+    assert len(log.read_text().split()) == saved, "it waits"
+    withdraw(node)
+    eventually(lambda: len(log.read_text().split()) > saved + 10, "more steps")
+    node.kill()
+    agent.wait()
+
+
 # --- short notices
 
 

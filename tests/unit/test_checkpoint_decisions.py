@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+import time
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from stoker.checkpoint import manifest as manifests
 from stoker.checkpoint.interval import Cost, Interval, Since, best_interval_s, due, parse, seconds
 from stoker.checkpoint.manifest import FileEntry, Manifest
-from stoker.checkpoint.notice import NoticeBoard
+from stoker.checkpoint.notice import GRACE_S, NoticeBoard
 from stoker.checkpoint.retention import Kept, to_keep
 from stoker.errors import Unreadable
 
@@ -183,6 +185,37 @@ def test_notice_is_answered_once_and_one_that_comes_again_is_new(tmp_path: Path)
     file.write_text('{"at": 99, "deadline": 130, "kind": "evict"}', encoding="utf-8")
     board._next_look = 0
     assert board.new()
+
+
+def post(file: Path, at: float, deadline: float, *, last: bool = False) -> None:
+    words = {"at": at, "deadline": deadline, "kind": "evict", "last": last}
+    file.with_suffix(".part").write_text(json.dumps(words), encoding="utf-8")
+    file.with_suffix(".part").replace(file)
+
+
+def test_notice_that_has_become_the_last_word_is_new_and_is_waited_for(tmp_path: Path) -> None:
+    file, now = tmp_path / "notice", time.time()
+    post(file, now, now + 30)
+    board = NoticeBoard(str(file))
+    board.answer(7, 0.5)
+    assert not board.hold(), "there is time to train on"
+    post(file, now, now + 30, last=True)
+    assert board.new(look_now=True)
+    board.answer(8, 0.5)
+    begun = time.monotonic()
+    threading.Timer(0.3, file.unlink).start()
+    assert board.hold()
+    assert 0.2 < time.monotonic() - begun < 5, "until it is withdrawn"
+
+
+def test_an_eviction_that_never_comes_is_not_waited_for_forever(tmp_path: Path) -> None:
+    file, now = tmp_path / "notice", time.time()
+    post(file, now - 60, now - GRACE_S + 0.2, last=True)
+    board = NoticeBoard(str(file))
+    board.answer(8, 0.5)
+    begun = time.monotonic()
+    assert board.hold()
+    assert time.monotonic() - begun < 5
 
 
 def test_notice_that_is_half_written_counts(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from stoker.agent import noticing
 from stoker.agent.keeper import Keeper
 from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.noticing import LEAST_RESERVE_S, WENT_ON_S, Noticing
+from stoker.agent.noticing import CAUTION, LEAST_RESERVE_S, WENT_ON_S, Noticing
 from stoker.agent.ranks import Ranks
 from stoker.model.orders import Notice
 
@@ -148,6 +148,45 @@ def test_what_the_script_saved_is_committed_at_once(world: World) -> None:
     assert world.keeper.hurries == [False]
     assert world.events[-1][0] == "notice-saved"
     assert world.events[-1][1].endswith("at step 12")
+
+
+def last(world: World) -> bool:
+    return bool(json.loads(world.folder.notice.read_text()).get("last"))
+
+
+def save(world: World) -> None:
+    world.folder.notice_saved.write_text('{"step": 12}')
+    world.act()
+
+
+def test_the_last_save_is_asked_for_while_there_is_time_for_it_and_its_commit(world: World, clock: Any) -> None:
+    start = clock.now
+    world.hear(30)
+    assert not last(world)
+    clock.now = start + 2.0
+    save(world)
+    clock.now = start + 30 - LEAST_RESERVE_S - 2.0 * CAUTION - 0.1
+    world.act()
+    assert not last(world)
+    clock.now += 0.2
+    world.act()
+    assert last(world)
+    assert world.keeper.hurries == [False], "the last commit waits for the last save"
+    save(world)
+    assert world.keeper.hurries == [False, False]
+    assert [words.split(" s after")[0] for _, words in world.events[-2:]] == [
+        "the script saved 2.00",
+        f"the script saved again {clock.now - start:.2f}",
+    ]
+
+
+@pytest.mark.parametrize(("notice_s", "longest_s"), [(0, 0), (2, 0), (3, 0), (8, 3), (30, 9)])
+def test_a_notice_too_short_for_two_saves_asks_for_the_last_at_once(
+    world: World, notice_s: float, longest_s: float
+) -> None:
+    world.keeper.longest_s = longest_s
+    world.hear(notice_s)
+    assert last(world)
 
 
 def test_a_withdrawn_notice_leaves_nothing_behind_and_the_next_is_told_again(world: World) -> None:

@@ -16,7 +16,10 @@ from stoker.model.orders import Notice
 
 LEAST_RESERVE_S = 1.5  # kept free at the end of a notice, whatever commits have taken so far
 MOST_RESERVE = 0.5  # of the notice
+CAUTION = 1.5  # how much longer than the first time a script may take to come to its next step and save
 WENT_ON_S = 600.0  # a script that runs for so long after a notice was withdrawn has not heeded it
+
+SAVED, SAVED_AGAIN = "the script saved", "the script saved again"
 
 Tell = Callable[[str, str], None]
 
@@ -40,6 +43,7 @@ class Noticing:
         self._since = 0.0
         self._until = 0.0
         self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
+        self._last = False  # the script was asked for its last save
         self._withdrawn_at = math.inf
         self.hasten: Callable[[bool], None] = lambda _: None  # tells others that the end is near, or that it is not
         self.told = False  # some script was asked to end because of a notice, and may be about to
@@ -81,12 +85,15 @@ class Noticing:
         late_s = min(max((datetime.now(UTC) - notice.at).total_seconds(), 0.0), notice.seconds)
         self._current, self._since, self._parts = notice, time.monotonic(), {}
         self._until = self._since + notice.seconds - late_s
+        self._last = self._left_s <= 2 * self._reserve_s(notice)  # not long enough for two saves
         how = self._write(notice)
         self._tell("notice", f"notice of eviction in {notice.seconds - late_s:.1f} s{how}")
 
     def _write(self, notice: Notice) -> str:
         """What there is to say about it: nothing, unless it failed. The script goes on all the same."""
         words = {"kind": "evict", "at": notice.at.timestamp(), "deadline": notice.deadline.timestamp()}
+        if self._last:
+            words["last"] = True
         part = self._file.with_name(f"{self._file.name}.part")
         try:
             self._saved.unlink(missing_ok=True)
@@ -104,15 +111,29 @@ class Noticing:
             ranks.tell(listeners)
             self._note("the script was sent SIGTERM")
             self._tell("notice-told", "the script was sent SIGTERM, which it catches")
-        if "the script saved" not in self._parts and self._saved.exists():
-            self._note("the script saved")
-            self._keeper.hurry()
-            seconds = self._parts["the script saved"]
-            self._tell("notice-saved", f"the script saved {seconds:.2f} s after the notice{self._step()}")
-        if "the last commit began" not in self._parts and self._until - time.monotonic() <= self._reserve_s(notice):
+        self._hear_of_saves()
+        if not self._last and self._left_s <= self._reserve_s(notice) + CAUTION * self._parts.get(SAVED, 0.0):
+            self._last = True
+            self._write(notice)
+        if "the last commit began" not in self._parts and self._left_s <= self._reserve_s(notice):
             self._note("the last commit began")
             self._keeper.hurry(for_good=True)
             self.hasten(True)
+
+    def _hear_of_saves(self) -> None:
+        """There are two where the notice is long enough: one at once, and one behind which nothing more is done."""
+        what = SAVED_AGAIN if SAVED in self._parts else SAVED
+        if what in self._parts or not self._saved.exists():
+            return
+        self._note(what)
+        self._keeper.hurry()
+        self._tell("notice-saved", f"{what} {self._parts[what]:.2f} s after the notice{self._step()}")
+        with suppress(OSError):
+            self._saved.unlink()
+
+    @property
+    def _left_s(self) -> float:
+        return self._until - time.monotonic()
 
     def _withdrawn(self, ranks: Ranks) -> None:
         self._current, self._withdrawn_at = None, time.monotonic()

@@ -249,6 +249,8 @@ class Checkpoint:
             self._notice.leave()  # to the rank that commits
         elif self._writer.trouble is None:
             self._notice.answer(self.steps, time.monotonic() - begun)
+        if self._notice.hold():
+            say(f"step {self.steps} was safe, and no eviction came: training goes on")
 
     def _due(self, *, steps_count: bool = True) -> bool:
         steps, epoch, at = self._saved_at
