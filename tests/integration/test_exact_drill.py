@@ -88,7 +88,8 @@ class Drill:
         """One more attempt of the run `name`. Killed once so many lines are in its log, counted over all attempts."""
         folder = self.place / name
         folder.mkdir(exist_ok=True)
-        env = {"STOKER_CHECKPOINTS": str(folder / "checkpoints"), "STOKER_NOTICE": str(folder / "notice"), **env}
+        files = {"STOKER_CHECKPOINTS": "checkpoints", "STOKER_NOTICE": "notice", "STOKER_METRICS": "metrics"}
+        env = {**{variable: str(folder / file) for variable, file in files.items()}, **env}
         self.attempts.append({"folder": str(folder), "env": env, "kill_at": kill_at, "notice_at": notice_at})
 
     def run(self) -> list[int]:
@@ -122,6 +123,11 @@ class Drill:
         """How many steps were done more than once."""
         lines = [line.partition(" ")[0] for line in self.lines(name)]
         return len(lines) - len(set(lines))
+
+    def shares(self, name: str) -> list[float]:
+        """How much was done, as it was told on the way."""
+        told = [json.loads(line) for line in (self.place / name / "metrics").read_text(encoding="utf-8").splitlines()]
+        return [one["values"]["progress"] for one in told if "progress" in one["values"]]
 
     def final(self, name: str) -> dict[str, Any]:
         final: dict[str, Any] = json.loads((self.place / name / "final.json").read_text(encoding="utf-8"))

@@ -11,7 +11,10 @@ TRAIN = """
 import hashlib, json, os, random, time
 import numpy, torch, transformers
 from torch.utils.data import Dataset
+from stoker.checkpoint import share
 from stoker.checkpoint.huggingface import StokerCallback
+
+share.EVERY_S = 0.0  # says at every step how much is done
 
 transformers.logging.set_verbosity_error()
 transformers.set_seed(3)
@@ -83,6 +86,8 @@ def test_killed_training_ends_with_the_same_bits(tmp_path: Path) -> None:
     it.add("killed")
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
+    shares = it.shares("undisturbed")
+    assert shares == sorted(set(shares)) and (shares[0], shares[-1]) == (1 / 40, 1.0)
     assert it.repeated("killed") <= 2 * 8
 
 

@@ -11,7 +11,10 @@ from test_exact_drill import KILLED, Drill
 TRAIN = """
 import hashlib, json, os, random, time
 import keras, numpy, torch
+from stoker.checkpoint import share
 from stoker.checkpoint.keras import StokerCallback
+
+share.EVERY_S = 0.0  # says at every step how much is done
 
 keras.utils.set_random_seed(5)
 data = numpy.random.RandomState(1).randn(80, 6).astype("float32")
@@ -96,6 +99,8 @@ def test_killed_fit_ends_with_the_same_bits_and_replays_no_epoch(tmp_path: Path,
     it.add("killed", **env)
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
+    shares = it.shares("undisturbed")
+    assert shares == sorted(set(shares)) and (shares[0], shares[-1]) == (1 / 40, 1.0)
     assert it.repeated("killed") <= 2 * 8
 
 

@@ -13,7 +13,10 @@ warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 import lightning, numpy, torch
 from torch.utils.data import DataLoader, Dataset
+from stoker.checkpoint import share
 from stoker.checkpoint.lightning import StokerCallback
+
+share.EVERY_S = 0.0  # says at every step how much is done
 
 lightning.seed_everything(3, verbose=False)
 data = torch.randn(80, 6, generator=torch.Generator().manual_seed(1))
@@ -88,6 +91,8 @@ def test_killed_fit_ends_with_the_same_bits(tmp_path: Path) -> None:
     it.add("killed")
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
+    shares = it.shares("undisturbed")
+    assert shares == sorted(set(shares)) and (shares[0], shares[-1]) == (1 / 40, 1.0)
     assert it.repeated("killed") <= 2 * 8
 
 

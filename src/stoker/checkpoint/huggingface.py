@@ -89,6 +89,7 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
         result = original(*given, **more)
         state, trainer = self._running, self._trainer
         if trainer.state.global_step > state.steps:  # called at the end of an epoch, too
+            state.say_share(trainer.state.global_step, trainer.state.max_steps)
             state.position.epoch = int(trainer.state.epoch)
             if trainer.state.epoch >= given[_EPOCH] + 1:
                 # The trainer would resume here behind the evaluation still to come: the next step is a better place.

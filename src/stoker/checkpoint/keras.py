@@ -72,6 +72,8 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         if data is not None and data.steps_per_epoch is None and batch + 1 == data.num_batches:
             self._running.position.end_pass()  # Keras knows that there is no more, and does not ask
         self._running["batch"] = batch + 1
+        epochs = self._running.epoch + (batch + 1) / (self.params.get("steps") or batch + 1)
+        self._running.say_share(epochs, self.params["epochs"])
         self._running.step(**{name: float(value) for name, value in (logs or {}).items()})
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002

@@ -42,6 +42,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ARG002
         """From here on the training data comes through the checkpoint."""
         self._trainer.ready = True
+        self._total = trainer.estimated_stepping_batches
         loop, state = trainer.fit_loop, self._running
         loop._combined_loader.flattened = [_Through(loader, state) for loader in loop._combined_loader.flattened]
         iter(loop._data_fetcher)
@@ -49,6 +50,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002
         state, loop = self._running, trainer.fit_loop.epoch_loop
+        state.say_share(trainer.global_step, self._total)
         _add(loop._results, self._sums)
         self._sums = {}
         if loop.batch_progress.is_last_batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from stoker.checkpoint import log
@@ -16,8 +17,8 @@ class Share:
         self._reports = reports
         self._told_at = time.monotonic()
 
-    def tell(self, step: int, done: int, total: int) -> None:
+    def tell(self, step: int, done: float, total: float) -> None:
         """`done` of `total` steps or epochs. Cheap: called at every step."""
-        if self._reports and total > 0 and time.monotonic() - self._told_at >= EVERY_S:
+        if self._reports and 0 < total < math.inf and time.monotonic() - self._told_at >= EVERY_S:
             self._told_at = time.monotonic()
             log.log(step=step, progress=min(done / total, 1.0))
