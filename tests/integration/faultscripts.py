@@ -106,6 +106,10 @@ class Stage:
         told = [f"{one.name} is {one.state}: {[str(each.state) for each in one.attempts]}" for one in late]
         raise AssertionError(f"not at their ends: {told}")
 
+    def missed(self) -> list[str]:
+        """What was to happen and did not, because its run was past it before anybody looked."""
+        return [f"{name}: {one}" for name, waiting in self._waiting.items() for one in waiting if not self._moot(name)]
+
     def left(self) -> list[str]:
         """What the cloud still has, once it has had the time to delete."""
         give_up = time.monotonic() + 60
@@ -117,6 +121,10 @@ class Stage:
                 if time.monotonic() > give_up:
                     return found or ["resources without a node"]
             time.sleep(0.2)
+
+    def _moot(self, name: str) -> bool:
+        """A run that was cancelled does not come to what was to happen later."""
+        return self._scripts[name].sort == "cancelled" and not any(one.kind == "cancel" for one in self._waiting[name])
 
     def _submit(self, script: Script) -> None:
         folder = self._shell.folder / script.name
@@ -171,7 +179,7 @@ class Stage:
                 run = self._runs[name]
                 mine = [vm for vm in self._cloud.running() if f"-{run.id}-" in vm]
                 if not mine:
-                    return run.state.ended
+                    return False
                 with suppress(URLError):  # gone in this very moment
                     self._cloud.ask("evict", vm=mine[0], **mishap.details)
         return True

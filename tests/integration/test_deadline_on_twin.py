@@ -1,0 +1,39 @@
+"""A deadline on machines of the twin: spot while it can still be met, on-demand when it no longer can."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+from azuretwin import TRAIN, Cloud, azure_user, right_end, set_up
+from shell import Shell
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+STEPS, STEP_S = 250, 0.2
+SUPPOSED, DEADLINE = "5m", "26m"
+SLOW = 6500  # as many steps as it says there are: at this pace they take 22 minutes
+# Says how far it is, and ends when it is told to.
+SCRIPT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit())\n" + textwrap.dedent(TRAIN).replace(
+    '"loss": 1 / state["step"]', f'"loss": 1 / state["step"], "progress": state["step"] / {SLOW}'
+)
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("deadline")) as (shell, cloud):
+        set_up(shell, cloud, regions=["eastus"])
+        shell.stoker("server", "stop")
+        yield shell, cloud
+
+
+def test_a_run_that_turns_out_slow_moves_to_on_demand_before_it_is_too_late(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    shell.write("train.py", SCRIPT)
+    env = {"STEPS": str(STEPS), "STEP_S": str(STEP_S)}
+    shell.job("python3 train.py", on="azure", spot=True, env=env, deadline=DEADLINE, time_limit=SUPPOSED)
+    shell.stoker("run", "--detach", "--name", "late")
+    facts = right_end(shell, cloud, "late", STEPS)
+    assert [one["offer"]["spot"] for one in facts["attempts"]] == [True, False]
+    assert "too little time left for another eviction" in shell.stoker("explain", "late").stdout
