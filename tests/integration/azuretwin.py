@@ -89,13 +89,32 @@ def azure_user(root: Path, *twin_options: str) -> Iterator[tuple[Shell, Cloud]]:
         cloud = Cloud(told)
         cloud.ask("expose", port=blob.port)
         set_up(shell, cloud)
-        shell.environ["BLOB_KEY"] = KEY
-        shell.stoker("store", "add", "blob", blob.azurite.new_container(), "--key", "--from-env", "BLOB_KEY", "--use")
+        shell.environ |= {"BLOB_KEY": KEY, "BLOB_URL": blob.azurite.new_container()}
+        _add_store(shell)
         try:
             yield shell, cloud
         finally:
             shell.stoker("server", "stop", code=None)
             shell.stoker("twin", "down", "--forget", code=None)
+
+
+@contextmanager
+def colleague(shell: Shell, cloud: Cloud) -> Iterator[Shell]:
+    """Somebody else with the same account and store, at another computer."""
+    home, folder = (path.with_name(f"{path.name}-of-another") for path in (shell.home, shell.folder))
+    for made in (home, folder):
+        made.mkdir()
+    other = Shell(home, folder, {**shell.environ, "STOKER_HOME": str(home)})
+    set_up(other, cloud)
+    _add_store(other)
+    try:
+        yield other
+    finally:
+        other.stoker("server", "stop", code=None)
+
+
+def _add_store(shell: Shell) -> None:
+    shell.stoker("store", "add", "blob", shell.environ["BLOB_URL"], "--key", "--from-env", "BLOB_KEY", "--use")
 
 
 def set_up(shell: Shell, cloud: Cloud, **more: Any) -> None:
@@ -140,13 +159,19 @@ def weights_after(steps: int) -> str:
     return weights
 
 
-def right_end(shell: Shell, cloud: Cloud, run: str, steps: int = STEPS) -> dict[str, Any]:
-    """Succeeded, with the very weights of an undisturbed training, and nothing is left in the cloud."""
+def finishes(shell: Shell, run: str, steps: int = STEPS) -> dict[str, Any]:
+    """Succeeded, with the very weights of an undisturbed training."""
     shell.wait_for(lambda: shell.facts(run)["state"] not in ("queued", "starting", "running"), f"{run}'s end", 150)
     facts = shell.facts(run)
     assert facts["state"] == "succeeded", facts["reason"]
     landed = Path(shell.wait_for(lambda: shell.facts(run)["landed"], "the outputs"))
     assert (landed / "model.txt").read_text() == weights_after(steps)
+    return facts
+
+
+def right_end(shell: Shell, cloud: Cloud, run: str, steps: int = STEPS) -> dict[str, Any]:
+    """Finished, and nothing is left in the cloud."""
+    facts = finishes(shell, run, steps)
     shell.wait_for(cloud.empty, "nothing to be left", 60)
     assert cloud.ask("status")["usd_per_hour"] == 0
     return facts

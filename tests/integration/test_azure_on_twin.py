@@ -10,7 +10,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from azuretwin import Cloud, azure_user, begin, reaches, right_end, timeline
+from azuretwin import Cloud, azure_user, begin, colleague, finishes, reaches, right_end, timeline
 from shell import Shell
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -99,6 +99,22 @@ def test_what_another_server_has_is_its_own_until_its_lease_is_over(user: tuple[
     assert [one["key"] for one in json.loads(shell.stoker("sweep", "--json").stdout)["others"]] == ["busy-1"]
     arm(cloud, "DELETE", group_path(cloud, "busy-1"))
     shell.wait_for(lambda: cloud.ask("status")["resources"] == 0, "nothing to be left")
+
+
+def test_two_servers_in_one_subscription_leave_each_other_alone(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    with colleague(shell, cloud) as other:
+        begin(shell, "mine")
+        begin(other, "mine")
+        for one in (shell, other):
+            reaches(one, "mine", 5)
+        for one in (shell, other):
+            found = json.loads(one.stoker("sweep", "--others", "--yes", "--json").stdout)
+            assert (found["left"], len(found["others"])) == ([], 1), "the other's, whose lease is not over"
+        for one in (shell, other):
+            finishes(one, "mine")
+            assert len(one.facts("mine")["attempts"]) == 1
+    shell.wait_for(cloud.empty, "nothing to be left")
 
 
 def make_group(cloud: Cloud, key: str, tags: dict[str, str]) -> None:
