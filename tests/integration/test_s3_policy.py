@@ -1,0 +1,81 @@
+"""What a node may do in an S3 bucket, as a service decides that reads policies: moto, told to enforce them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from services import S3Server, run_s3
+from stoker.errors import StoreDenied
+from stoker.stores import Store
+from stoker.stores.access import Access, Route
+from stoker.stores.location import locate
+from stoker.stores.nodeaccess import open_access
+from stoker.stores.s3client import keys_text
+from stoker.stores.sigv4 import Keys
+from stoker.stores.sts import policy
+
+READS, WRITES = ["data/"], ["runs/aa11/"]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[S3Server]:
+    """Its own: from `enforce` on it refuses whoever it does not know."""
+    with run_s3() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def node(service: S3Server) -> Store:
+    """A store with the keys of somebody whose only rights are the policy that a node's keys carry.
+
+    The route is the whole bucket, so that it is the service that refuses, not the node's own care.
+    """
+    url = service.new_bucket()
+    location = locate(url)
+    owner = open_access(Access((Route("", url, keys_text(Keys("stoker", "any", "")), True),), time.time() + 900))
+    for key in ("data/a", "runs/aa11/old", "runs/bb22/secret", "elsewhere"):
+        owner.put(key, b"there")
+    iam: Any = import_module("boto3").client(
+        "iam", endpoint_url=service.endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
+    )
+    iam.create_user(UserName="node")
+    limits = json.dumps(policy(location, READS, WRITES))
+    iam.put_user_policy(UserName="node", PolicyName="part", PolicyDocument=limits)
+    made = iam.create_access_key(UserName="node")["AccessKey"]
+    enforce(service)
+    token = keys_text(Keys(made["AccessKeyId"], made["SecretAccessKey"], ""))
+    return open_access(Access((Route("", url, token, True),), time.time() + 900))
+
+
+def enforce(service: S3Server) -> None:
+    with urlopen(Request(f"{service.endpoint}/moto-api/reset-auth", b"0", {"Content-Type": "text/plain"}), timeout=10):
+        pass
+
+
+def test_it_reads_the_data_and_its_run_and_writes_its_run(node: Store) -> None:
+    assert node.get("data/a") == b"there"
+    assert node.get("runs/aa11/old") == b"there"
+    node.put("runs/aa11/new", b"written")
+    assert node.get("runs/aa11/new") == b"written"
+    node.delete("runs/aa11/new")
+
+
+@pytest.mark.parametrize("key", ["runs/bb22/secret", "elsewhere", "runs/aa1"])
+def test_it_reads_nothing_else(node: Store, key: str) -> None:
+    with pytest.raises(StoreDenied):
+        node.get(key)
+
+
+@pytest.mark.parametrize("key", ["data/a", "runs/bb22/secret", "elsewhere", "runs/aa1"])
+def test_it_writes_and_deletes_nothing_else(node: Store, key: str) -> None:
+    with pytest.raises(StoreDenied):
+        node.put(key, b"mine now")
+    with pytest.raises(StoreDenied):
+        node.delete(key)
