@@ -11,24 +11,27 @@ from calendar import timegm
 from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import chain
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 from urllib.parse import parse_qs, quote
 from xml.etree import ElementTree
 
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.blocks import Blocks, first_block
+from stoker.stores.blocks import BLOCK_BYTES, Blocks, block_size, first_block
 from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
 from stoker.stores.objectstore import ObjectStore
 from stoker.stores.refusals import refusal, token_ended
+from stoker.stores.still import Region, Still
 from stoker.stores.verified import known_hash
-from stoker.stores.wire import Reply, Request, Wire
+from stoker.stores.wire import Body, Reply, Request, Wire
 
 API_VERSION = "2021-12-02"
 PAGE = 5000  # entries of a listing that come at once: as many as the service gives
 _WRITER = "x-ms-meta-writer"
 _SAFE = "/~!$'()*,:;=@-._"
+
+Block = TypeVar("Block", bytes, Region)
 
 
 def open_blobs(location: Location, token: str) -> Store:
@@ -71,24 +74,40 @@ class BlobBucket:
         return int(reply.headers["content-length"])
 
     def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
-        headers = {"x-ms-blob-type": "BlockBlob"}
+        if isinstance(data, Still) and data.left > BLOCK_BYTES:
+            sent = self._send(name, data.sha256, data.regions(block_size(data.left)), lambda _: data.state)
+            data.check()
+            return self._commit(name, sent, only_new)
         first, rest = first_block(data)
         second = next(rest, b"")
         if not second:
-            self._put(name, "", first, only_new, headers)
+            self._put(name, "", first, only_new, {"x-ms-blob-type": "BlockBlob"})
             return len(first)
-        known = known_hash(data)[:16]
-        upload = known or secrets.token_hex(8)  # blocks of other contents never mix
-        there = self._uncommitted(name) if known else set()
+        blocks = chain((first, second), rest)
+        sent = self._send(name, known_hash(data), blocks, lambda block: f"{zlib.crc32(block):08x}")
+        return self._commit(name, sent, only_new)
 
-        def send(number: int, block: bytes) -> tuple[str, int]:
-            id = base64.b64encode(f"{upload}-{zlib.crc32(block):08x}-{number:08d}".encode()).decode()
+    def _send(
+        self, name: str, sha256: str, blocks: Iterator[Block], state: Callable[[Block], str]
+    ) -> list[tuple[str, int]]:
+        """Names and sizes of the blocks. Those of a content whose hash is known are named by it, so that they need not
+        be sent twice, and by a state: a file that was written to may have left some with other bytes."""
+        upload = sha256[:16] or secrets.token_hex(8)  # blocks of other contents never mix
+        there = self._uncommitted(name) if sha256 else set()
+
+        def send(number: int, block: Block) -> tuple[str, int]:
+            id = f"{upload}-{state(block) if sha256 else 'once':0>8}-{number:08d}"
+            id = base64.b64encode(id.encode()).decode()
             if id not in there:
                 reply = self._ask("PUT", name, f"comp=block&blockid={quote(id, safe='')}", body=block)
                 self._check(reply, name, 201)
+            elif isinstance(block, Region):
+                block.skip()
             return id, len(block)
 
-        sent = self._blocks.send(chain((first, second), rest), send)
+        return self._blocks.send(blocks, send)
+
+    def _commit(self, name: str, sent: list[tuple[str, int]], only_new: bool) -> int:
         listed = "".join(f"<Latest>{id}</Latest>" for id, _ in sent)
         self._put(name, "comp=blocklist", f"<BlockList>{listed}</BlockList>".encode(), only_new, {})
         return sum(size for _, size in sent)
@@ -130,12 +149,12 @@ class BlobBucket:
                 raise
 
     def _ask(
-        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: bytes = b""
+        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: Body = b""
     ) -> Reply:
         return self._wire.ask(self._request(method, name, query, headers, body))
 
     def _request(
-        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: bytes = b""
+        self, method: str, name: str, query: str = "", headers: Mapping[str, str] | None = None, body: Body = b""
     ) -> Callable[[], Request]:
         path = f"{self._path}/{quote(self._prefix + name, safe=_SAFE)}" if name else self._path
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import BinaryIO, TypeVar
 
 T = TypeVar("T")
+Block = TypeVar("Block")
 
 BLOCK_BYTES = 8 << 20
 AT_ONCE = 8  # blocks under way: of one stream if it is alone
@@ -45,7 +46,7 @@ class Blocks:
         self._lanes = Lanes()
         self._pool: ThreadPoolExecutor | None = None
 
-    def send(self, blocks: Iterator[bytes], send: Callable[[int, bytes], T]) -> list[T]:
+    def send(self, blocks: Iterator[Block], send: Callable[[int, Block], T]) -> list[T]:
         """What `send` gave for each block, in their order. After an error no further block is sent."""
         with self._lock:
             self._pool = self._pool or ThreadPoolExecutor(AT_ONCE, "stoker-blocks")
@@ -67,9 +68,13 @@ def first_block(data: bytes | BinaryIO) -> tuple[bytes, Iterator[bytes]]:
     """The beginning, which is all of it where that is not longer than a block, and the blocks behind it."""
     if isinstance(data, bytes):
         return data, iter(())
-    size = max(BLOCK_BYTES, -(-_length(data) // _MOST_BLOCKS))
+    size = block_size(_length(data))
     first = _exactly(data, size)
     return first, _rest(data, size) if len(first) == size else iter(())
+
+
+def block_size(length: int) -> int:
+    return max(BLOCK_BYTES, -(-length // _MOST_BLOCKS))
 
 
 def _length(data: BinaryIO) -> int:

@@ -99,6 +99,9 @@ class ObstoreBucket:
             self._fail(error, name)
 
     def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
+        if self._large:  # through the same memory again and again, which costs less than memory of its own for each
+            yield from self._large.stream(name, start, size)
+            return
         try:
             found = obstore.get(self._store, name, options={"range": (start, start + size)})
             for piece in found.stream(min_chunk_size=PIECE_BYTES):

@@ -5,13 +5,18 @@ Standard library only: agents may carry this file.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from stoker.errors import Corrupt
 
 Mark = tuple[int, int, int, int]  # size, times of the last change of content and of status, inode
+_ROOM_BYTES = 512 << 10
+_OF_THREAD = threading.local()
 
 
 def mark_of(status: os.stat_result) -> Mark:
@@ -20,14 +25,21 @@ def mark_of(status: os.stat_result) -> Mark:
 
 class Still(io.RawIOBase):
     """The read that reaches the end raises Corrupt if the file was written to meanwhile: whoever copies this to a place
-    and then commits it commits what was hashed, or nothing."""
+    and then commits it commits what was hashed, or nothing. It can be taken in regions instead, side by side; whoever
+    does calls `check` before they commit. `told` hears of the bytes as they are read."""
 
     def __init__(self, source: io.FileIO, sha256: str, mark: Mark) -> None:
         super().__init__()
         self.sha256 = sha256
         self.left = mark[0]
+        self.told: Callable[[int], None] = lambda _: None
         self._source = source
         self._mark = mark
+
+    @property
+    def state(self) -> str:
+        """A name for the very state that the file was in: a file that was written to never has it again."""
+        return hashlib.sha256(repr(self._mark).encode()).hexdigest()[:8]
 
     def readable(self) -> bool:
         return True
@@ -47,8 +59,53 @@ class Still(io.RawIOBase):
         self._count(size, len(room))
         return size
 
+    def regions(self, size: int) -> Iterator[Region]:
+        for start in range(0, self._mark[0], size):
+            yield Region(self._source.fileno(), start, min(size, self._mark[0] - start), self.told)
+
+    def check(self) -> None:
+        if mark_of(os.fstat(self._source.fileno())) != self._mark:
+            raise Corrupt("the file was written to while it was read")
+
     def _count(self, size: int, wanted: int) -> None:
         self.left -= size
-        ended_early = bool(wanted) and not size
-        if ended_early or (not self.left and mark_of(os.fstat(self._source.fileno())) != self._mark):
+        self.told(size)
+        if wanted and not size:
             raise Corrupt("the file was written to while it was read")
+        if not self.left:
+            self.check()
+
+
+class Region:
+    """A part of a file, read as it is sent, and again if it has to be sent again. Never in memory as a whole."""
+
+    def __init__(self, file: int, start: int, size: int, told: Callable[[int], None]) -> None:
+        self._file = file
+        self._start = start
+        self._size = size
+        self._told = told
+        self._gone = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[memoryview]:
+        """Pieces that are good until the next one is asked for."""
+        self._tell(-self._gone)
+        room: memoryview | None = getattr(_OF_THREAD, "room", None)
+        if room is None:
+            room = _OF_THREAD.room = memoryview(bytearray(_ROOM_BYTES))
+        while self._gone < self._size:
+            count = os.preadv(self._file, [room[: self._size - self._gone]], self._start + self._gone)
+            if not count:
+                raise Corrupt("the file was written to while it was read")
+            yield room[:count]
+            self._tell(count)
+
+    def skip(self) -> None:
+        """It need not be sent."""
+        self._tell(self._size - self._gone)
+
+    def _tell(self, size: int) -> None:
+        self._gone += size
+        self._told(size)

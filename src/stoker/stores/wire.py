@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from stoker.errors import Corrupt
 from stoker.stores.refusals import TRANSIENT, unreachable
+from stoker.stores.still import Region
 
 TRIES = 5
 _FIRST_WAIT_S = 0.1
@@ -23,13 +25,16 @@ _TIMEOUT_S = 60.0
 _PIECE_BYTES = 1 << 20
 
 
+Body = bytes | memoryview | Region  # the last is read as it is sent
+
+
 class Request(NamedTuple):
     """`target` is path and query as they go over the wire."""
 
     method: str
     target: str
     headers: Mapping[str, str]
-    body: bytes | memoryview = b""
+    body: Body = b""
 
 
 class Reply(NamedTuple):
@@ -109,7 +114,12 @@ class Wire:
 
     def _send(self, request: Request) -> http.client.HTTPResponse:
         connection = self._connection()
-        connection.request(request.method, request.target, request.body, dict(request.headers))
+        headers = {"Content-Length": str(len(request.body)), **request.headers} if request.body else request.headers
+        try:
+            connection.request(request.method, request.target, request.body, dict(headers))
+        except Corrupt:
+            self._drop()
+            raise
         return connection.getresponse()
 
     def _read(self, answer: http.client.HTTPResponse, number: int) -> Reply:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 from stoker.stores import Store, Stored
+from stoker.stores.still import Still
 from stoker.stores.streaming import stream
 from stoker.stores.transfer import AT_ONCE
 from stoker.stores.verified import known_hash
@@ -36,11 +38,32 @@ class Counted:
             self._store.put(key, data, only_new=only_new)
             self._told(len(data))
             return
+        if isinstance(data, Still):
+            self._put_still(key, data, only_new)
+            return
         source = _Source(data, self._told)
         try:
             self._store.put(key, cast(BinaryIO, source), only_new=only_new)
         except BaseException:
             self._told(-source.read_bytes)
+            raise
+
+    def _put_still(self, key: str, data: Still, only_new: bool) -> None:
+        """It is not wrapped: a store may take it in regions."""
+        went = 0
+        lock = threading.Lock()
+
+        def told(size: int) -> None:
+            nonlocal went
+            with lock:
+                went += size
+            self._told(size)
+
+        data.told = told
+        try:
+            self._store.put(key, cast(BinaryIO, data), only_new=only_new)
+        except BaseException:
+            self._told(-went)
             raise
 
     def append(self, key: str, offset: int, data: bytes) -> int:
