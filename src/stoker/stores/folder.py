@@ -120,17 +120,37 @@ class FolderStore:
     def adopt(self, place: str, key_of: Callable[[str], str]) -> Adopted:
         """Puts a file of this computer under the key that its hash gives, and reads it only once: what other kinds of
         store cannot do, since they want to know the key first. A file that changed meanwhile is not put."""
+        source = os.open(place, _READ)
+        try:
+            before = os.fstat(source)
+            adopt = self._adopt_small if before.st_size <= _COPY_BYTES else self._adopt_large
+            return adopt(source, before, key_of)
+        finally:
+            os.close(source)
+
+    def _adopt_small(self, source: int, before: os.stat_result, key_of: Callable[[str], str]) -> Adopted:
+        """Nothing is written where the store has the content: it is in memory by the time its hash is known."""
+        data = os.read(source, before.st_size + 1)
+        after = os.fstat(source)
+        if len(data) != before.st_size or not _same(before, after):
+            return Adopted("", after, new=False)
+        sha256 = hashlib.sha256(data).hexdigest()
+        key = key_of(sha256)
+        new = not os.path.exists(self._place(key))  # a Path would cost as much as the call
+        if new:
+            self.put(key, data)
+        return Adopted(sha256, after, new=new)
+
+    def _adopt_large(self, source: int, before: os.stat_result, key_of: Callable[[str], str]) -> Adopted:
         part = f"{self._top}/{_PART}{secrets.token_hex(8)}"
         placed = False
         try:
-            with io.FileIO(os.open(place, _READ), "rb") as source:
-                before = os.fstat(source.fileno())
-                sha256 = self._copy(source, part, before.st_size)
-                after = os.fstat(source.fileno())
+            sha256 = self._copy(source, part, before.st_size)
+            after = os.fstat(source)
             if not sha256 or not _same(before, after):
                 return Adopted("", after, new=False)
             path = self._place(key_of(sha256))
-            new = not os.path.exists(path)  # a Path would cost as much as the call
+            new = not os.path.exists(path)  # as above
             if new:
                 placed = self._rename(part, path)
             return Adopted(sha256, after, new=new)
@@ -139,14 +159,14 @@ class FolderStore:
                 with suppress(OSError):
                     os.unlink(part)
 
-    def _copy(self, source: io.FileIO, part: str, size: int) -> str:
+    def _copy(self, source: int, part: str, size: int) -> str:
         """The hash, or nothing where the source does not have this size."""
         hashed = hashlib.sha256()
         buffer = memoryview(bytearray(max(min(size + 1, _COPY_BYTES), 1)))
         copied = 0
         target = self._open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            while (got := source.readinto(buffer)) and copied <= size:
+            while (got := os.readv(source, [buffer])) and copied <= size:
                 hashed.update(buffer[:got])
                 _write_all(target, buffer[:got])
                 copied += got

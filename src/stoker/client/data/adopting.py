@@ -14,9 +14,12 @@ from stoker.errors import DatasetRefused
 from stoker.model import layout
 from stoker.model.dataset import DataFile
 from stoker.stores.folder import Adopted, FolderStore
-from stoker.stores.transfer import side_by_side
+from stoker.stores.transfer import AT_ONCE, side_by_side
 
 _TRIES = 3  # for a file that changes while it is read
+_SMALL_BYTES = 256 << 10
+_SAMPLE = 64  # small files that tell how long one takes
+_FAR_S = 0.001  # a disk that takes longer is a network's
 _SAVE_S = 20.0  # what is lost at most of the work of hashing when the process is killed
 
 
@@ -42,8 +45,20 @@ class Adopting:
         self.sent: dict[str, int] = {}
 
     def run(self, found: list[Found]) -> None:
-        side_by_side(map(_Waiting, found), lambda one: self._take(one.found), None, self._folder.at_once)
+        """Large files side by side. Small ones one by one, unless the disk is far: what a near one takes for a small
+        file is less than what threads take to wait for each other."""
+        small = [one for one in found if one.seen.st_size <= _SMALL_BYTES]
+        self._side_by_side([one for one in found if one.seen.st_size > _SMALL_BYTES], self._folder.at_once)
+        begun = time.monotonic()
+        for number, one in enumerate(small):
+            if number == _SAMPLE and time.monotonic() - begun > _SAMPLE * _FAR_S:
+                self._side_by_side(small[_SAMPLE:], AT_ONCE)
+                break
+            self._take(one)
         self._index.save()
+
+    def _side_by_side(self, found: list[Found], at_once: int) -> None:
+        side_by_side(map(_Waiting, found), lambda one: self._take(one.found), None, at_once)
 
     def _take(self, one: Found) -> None:
         if (sha256 := self._index.known(one.path, one.seen)) and self._has(sha256):
