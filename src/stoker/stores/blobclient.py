@@ -74,7 +74,7 @@ class BlobBucket:
         return int(reply.headers["content-length"])
 
     def write(self, name: str, data: bytes | BinaryIO, *, only_new: bool = False) -> int:
-        if isinstance(data, Still) and data.left > BLOCK_BYTES:
+        if isinstance(data, Still) and data.left > BLOCK_BYTES and data.can_be_split:
             sent = self._send(name, data.sha256, data.regions(block_size(data.left)), lambda _: data.state)
             data.check()
             return self._commit(name, sent, only_new)

@@ -159,14 +159,15 @@ class FolderStore:
                 with suppress(OSError):
                     os.unlink(part)
 
-    def _copy(self, source: int, part: str, size: int) -> str:
+    def _copy(self, fd: int, part: str, size: int) -> str:
         """The hash, or nothing where the source does not have this size."""
+        source = io.FileIO(fd, "rb", closefd=False)
         hashed = hashlib.sha256()
         buffer = memoryview(bytearray(max(min(size + 1, _COPY_BYTES), 1)))
         copied = 0
         target = self._open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            while (got := os.readv(source, [buffer])) and copied <= size:
+            while (got := source.readinto(buffer)) and copied <= size:
                 hashed.update(buffer[:got])
                 _write_all(target, buffer[:got])
                 copied += got

@@ -37,6 +37,11 @@ class Still(io.RawIOBase):
         self._mark = mark
 
     @property
+    def can_be_split(self) -> bool:
+        """Where the system cannot read a file in several places at once, it has to be read in one go."""
+        return hasattr(os, "preadv")
+
+    @property
     def state(self) -> str:
         """A name for the very state that the file was in: a file that was written to never has it again."""
         return hashlib.sha256(repr(self._mark).encode()).hexdigest()[:8]

@@ -7,19 +7,18 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from stoker.client.data import adopters
+from stoker.client.data.adopter import Answer, content_below
 from stoker.client.data.folder import Found, Seen
 from stoker.client.progress import Progress
 from stoker.client.statindex import StatIndex
 from stoker.errors import DatasetRefused
-from stoker.model import layout
 from stoker.model.dataset import DataFile
 from stoker.stores.folder import Adopted, FolderStore
-from stoker.stores.transfer import AT_ONCE, side_by_side
+from stoker.stores.transfer import side_by_side
 
 _TRIES = 3  # for a file that changes while it is read
 _SMALL_BYTES = 256 << 10
-_SAMPLE = 64  # small files that tell how long one takes
-_FAR_S = 0.001  # a disk that takes longer is a network's
 _SAVE_S = 20.0  # what is lost at most of the work of hashing when the process is killed
 
 
@@ -45,35 +44,43 @@ class Adopting:
         self.sent: dict[str, int] = {}
 
     def run(self, found: list[Found]) -> None:
-        """Large files side by side. Small ones one by one, unless the disk is far: what a near one takes for a small
-        file is less than what threads take to wait for each other."""
-        small = [one for one in found if one.seen.st_size <= _SMALL_BYTES]
-        self._side_by_side([one for one in found if one.seen.st_size > _SMALL_BYTES], self._folder.at_once)
-        begun = time.monotonic()
-        for number, one in enumerate(small):
-            if number == _SAMPLE and time.monotonic() - begun > _SAMPLE * _FAR_S:
-                self._side_by_side(small[_SAMPLE:], AT_ONCE)
-                break
-            self._take(one)
+        """What is new and small goes by processes of their own if it is many, the rest side by side."""
+        rest = [one for one in found if not self._is_there(one)]
+        small = [one for one in rest if one.seen.st_size <= _SMALL_BYTES]
+        if len(small) >= adopters.LEAST_FILES:
+            read_at_ns = time.time_ns()
+            adopters.adopt(self._folder.root, small, lambda one, answer: self._taken(one, answer, read_at_ns))
+            rest = [one for one in rest if one.seen.st_size > _SMALL_BYTES]
+        side_by_side(map(_Waiting, rest), lambda one: self._take(one.found), None, self._folder.at_once)
         self._index.save()
 
-    def _side_by_side(self, found: list[Found], at_once: int) -> None:
-        side_by_side(map(_Waiting, found), lambda one: self._take(one.found), None, at_once)
+    def _is_there(self, one: Found) -> bool:
+        sha256 = self._index.known(one.path, one.seen)
+        if not sha256 or not self._has(sha256):
+            return False
+        self._note(one, sha256, new=False)
+        return True
+
+    def _taken(self, one: Found, answer: Answer | None, read_at_ns: int) -> None:
+        if answer is None:
+            self._take(one)
+            return
+        sha256, new, *seen = answer
+        self._learn(one._replace(seen=Seen(*seen)), sha256, new, read_at_ns)
 
     def _take(self, one: Found) -> None:
-        if (sha256 := self._index.known(one.path, one.seen)) and self._has(sha256):
-            self._note(one, sha256, new=False)
-            return
         read_at_ns = time.time_ns()
         adopted = self._adopt(one)
-        held = one._replace(seen=Seen.of(adopted.seen))
-        self._index.learn(held.path, held.seen, adopted.sha256, read_at_ns)
-        self._note(held, adopted.sha256, new=adopted.new)
+        self._learn(one._replace(seen=Seen.of(adopted.seen)), adopted.sha256, adopted.new, read_at_ns)
+
+    def _learn(self, one: Found, sha256: str, new: bool, read_at_ns: int) -> None:
+        self._index.learn(one.path, one.seen, sha256, read_at_ns)
+        self._note(one, sha256, new=new)
 
     def _adopt(self, one: Found) -> Adopted:
         for _ in range(_TRIES):
             try:
-                adopted = self._folder.adopt(one.place, _rest)
+                adopted = self._folder.adopt(one.place, content_below)
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 hint = "make it readable, or leave it out"
@@ -95,8 +102,3 @@ class Adopting:
             if time.monotonic() > self._save_at:
                 self._index.save(unfinished=True)
                 self._save_at = time.monotonic() + _SAVE_S
-
-
-def _rest(sha256: str) -> str:
-    """The folder is what the contents lie in."""
-    return layout.content(sha256).removeprefix(layout.CONTENTS)

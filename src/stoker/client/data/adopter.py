@@ -1,0 +1,42 @@
+"""A process that puts small files into a folder store, for another one that has thousands of them.
+
+Asked by lines: each is a list of places, and its answer a list of what became of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.stores.folder import FolderStore
+
+Answer = tuple[str, bool, int, int, int, int]  # hash, whether it is new, size, mtime_ns, ctime_ns, inode
+
+
+def content_below(sha256: str) -> str:
+    """The key of a content in a store whose folder is the one that contents lie in."""
+    return layout.content(sha256).removeprefix(layout.CONTENTS)
+
+
+def main() -> None:
+    store = FolderStore(Path(sys.argv[1]))
+    for line in sys.stdin.buffer:
+        answers = [_adopt(store, place) for place in json.loads(line)]
+        sys.stdout.buffer.write(json.dumps(answers).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _adopt(store: FolderStore, place: str) -> Answer | None:
+    """None for one that cannot be taken, or not just now: whoever asked finds out why."""
+    try:
+        sha256, seen, new = store.adopt(place, content_below)
+    except (OSError, StokerError):
+        return None
+    return (sha256, new, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino) if sha256 else None
+
+
+if __name__ == "__main__":
+    main()
