@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from stoker.errors import Corrupt
 
 Mark = tuple[int, int, int, int]  # size, times of the last change of content and of status, inode
 _ROOM_BYTES = 512 << 10
+_SEND_BYTES = 4 << 20  # between two words of progress
 _OF_THREAD = threading.local()
 
 
@@ -106,6 +108,16 @@ class Region:
                 raise Corrupt("the file was written to while it was read")
             yield room[:count]
             self._tell(count)
+
+    def send(self, to: socket.socket) -> None:
+        """Without a detour through this process. Not for a connection that is encrypted."""
+        self._tell(-self._gone)
+        with io.FileIO(self._file, "rb", closefd=False) as file:
+            while self._gone < self._size:
+                count = to.sendfile(file, self._start + self._gone, min(_SEND_BYTES, self._size - self._gone))
+                if not count:
+                    raise Corrupt("the file was written to while it was read")
+                self._tell(count)
 
     def skip(self) -> None:
         """It need not be sent."""

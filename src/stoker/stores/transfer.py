@@ -22,7 +22,7 @@ from stoker.stores.still import Mark, Still, mark_of
 from stoker.stores.verified import Verified
 
 AT_ONCE = 8  # unless the store has an `at_once` of its own
-_LARGE_AT_ONCE = 4  # whose blocks are in memory
+_LARGE_AT_ONCE = 4  # to a store: of some, blocks are in memory
 TRY_FOR_S = 60.0  # a store that does not answer, or asks to be left alone
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 10.0
@@ -47,7 +47,13 @@ def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try
 
     What was sent before an error stays: leave it out when going on. `items` may be slow, and is asked from threads.
     """
-    side_by_side(items, lambda item: _patiently(lambda: _send(store, item), try_for_s), told, _at_once(store))
+    large = threading.Semaphore(_LARGE_AT_ONCE)
+
+    def send(item: Item) -> None:
+        with large if item.size_bytes > PIECE_BYTES else nullcontext():
+            _patiently(lambda: _send(store, item), try_for_s)
+
+    side_by_side(items, send, told, _at_once(store))
 
 
 def download(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
@@ -125,14 +131,12 @@ Each = TypeVar("Each", bound=Sized)
 def side_by_side(items: Iterable[Each], work: Callable[[Each], None], told: Told | None, at_once: int) -> None:
     """The first error is raised once those that had begun have ended; nothing new begins after it."""
     waiting = _Shared(iter(items))
-    large = threading.Semaphore(_LARGE_AT_ONCE)
     failed: list[BaseException] = []
 
     def carry() -> None:
         try:
             while not failed and (item := waiting.next()) is not None:
-                with large if item.size_bytes > PIECE_BYTES else nullcontext():
-                    work(item)
+                work(item)
                 if told:
                     told(item.size_bytes, 1)
         except BaseException as error:

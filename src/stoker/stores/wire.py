@@ -115,8 +115,11 @@ class Wire:
     def _send(self, request: Request) -> http.client.HTTPResponse:
         connection = self._connection()
         headers = {"Content-Length": str(len(request.body)), **request.headers} if request.body else request.headers
+        direct = request.body if isinstance(request.body, Region) and not self._secure else None
         try:
-            connection.request(request.method, request.target, request.body, dict(headers))
+            connection.request(request.method, request.target, None if direct else request.body, dict(headers))
+            if direct:
+                direct.send(connection.sock)
         except Corrupt:
             self._drop()
             raise
