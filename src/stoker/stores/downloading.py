@@ -23,7 +23,7 @@ PIECE_BYTES = 4 << 20
 _PIECES_AT_ONCE = 8  # of all files together
 _AHEAD = 3  # of one file: read, and not written yet
 _WINDOW_BYTES = 64 << 20  # of one request, where a file has a connection of its own
-_CROWD = 3  # files under way, from which on each has one
+_CROWD = 3  # large files to come, from which on each has one
 _PART = ".stoker-part-"
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _GO_ON = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
@@ -32,9 +32,10 @@ _GO_ON = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
 class Pieces:
     """Reads objects ahead of whoever wants them, and no more than fits."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, large: int) -> None:
+        """`large` is how many large objects are to be read in all."""
         self.store = store
-        self._under_way = 0
+        self._to_come = large
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(_PIECES_AT_ONCE, "stoker-pieces")
 
@@ -51,12 +52,10 @@ class Pieces:
         """All bytes from `start` to `end`, in pieces that are good until the next is asked for. Raises Corrupt where
         there are fewer. Among many each has a connection of its own, and what comes is not held in memory; one that is
         alone uses several."""
-        with self._lock:
-            self._under_way += 1
         try:
             while start < end:
                 size = min(_WINDOW_BYTES, end - start)
-                crowd = self._under_way >= _CROWD
+                crowd = self._to_come >= _CROWD
                 came = 0
                 for piece in stream(self.store, key, start, size) if crowd else self._ahead(key, start, start + size):
                     came += len(piece)
@@ -66,7 +65,7 @@ class Pieces:
                 start += size
         finally:
             with self._lock:
-                self._under_way -= 1
+                self._to_come -= 1
 
     def _ahead(self, key: str, start: int, end: int) -> Iterator[memoryview]:
         asked: deque[Future[bytes]] = deque()

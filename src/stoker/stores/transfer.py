@@ -59,7 +59,8 @@ def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try
 def download(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
     """Files appear whole and verified, or not at all. Folders are made. A large file that was not finished is gone on
     with the next time. Raises Corrupt where the store does not have the right bytes, and Missing."""
-    with Pieces(store) as pieces:
+    items = list(items)
+    with Pieces(store, sum(item.size_bytes > PIECE_BYTES for item in items)) as pieces:
         side_by_side(
             items, lambda item: _patiently(lambda: bring_one(pieces, *item[:4]), try_for_s), told, _at_once(store)
         )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import random
+import socket
 import ssl
 import threading
 import time
@@ -23,6 +24,7 @@ _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 8.0
 _TIMEOUT_S = 60.0
 _PIECE_BYTES = 1 << 20
+_MUCH_BYTES = 256 << 10
 
 
 Body = bytes | memoryview | Region  # the last is read as it is sent
@@ -97,7 +99,10 @@ class Wire:
 
     def _pieces(self, answer: http.client.HTTPResponse) -> Iterator[memoryview]:
         room, whole = memoryview(bytearray(_PIECE_BYTES)), False
+        plain = None if self._secure or answer.length is None else self._connection().sock
         try:
+            if plain:
+                yield from _received(answer, plain, room)
             while count := answer.readinto(room):
                 yield room[:count]
             whole = not answer.length
@@ -147,6 +152,26 @@ class Wire:
         if connection := getattr(self._of_thread, "connection", None):
             connection.close()
             self._of_thread.connection = None
+
+
+def _received(answer: http.client.HTTPResponse, plain: socket.socket, room: memoryview) -> Iterator[memoryview]:
+    """Most of a body straight from its connection, and only when there is much of it: being woken for every packet
+    costs more than copying what is in them. Less than that is left to the answer itself."""
+    assert answer.length is not None
+    if answer.length < 2 * _MUCH_BYTES:
+        return
+    early = answer.read(len(answer.fp.peek()))  # what came together with the headers
+    yield memoryview(early)
+    try:
+        while answer.length >= _MUCH_BYTES:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, _MUCH_BYTES)
+            count = plain.recv_into(room[: answer.length])
+            if not count:
+                return
+            answer.length -= count
+            yield room[:count]
+    finally:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def _wait(number: int, asked: str = "") -> None:
