@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +23,6 @@ STOKER, NODE, RAW = "stoker", "stoker on a node", "raw obstore"
 CP, CP_HASH = "cp -r", "cp -r and sha256sum"
 MOST_ROUNDS = 3  # a round moves several GB there and back
 
-# Into a folder store in one go, as `stoker data put` does, and back.
 # What `stoker data put` does with a store that is a folder, without the server.
 FOLDER = """\
 import sys
@@ -150,28 +150,53 @@ def _check_same(data: DataSet, back: Path) -> None:
 
 
 def _folder(result: Result, plan: Plan, place: Path, sets: list[DataSet]) -> None:
+    """In memory, where only the processor counts. The large files from a disk to a disk as well, read for the first
+    time: what is larger than memory is never in it."""
     (place / "folder.py").write_text(FOLDER, encoding="utf-8")
-    python, script = str(VENV / "bin" / "python"), str(place / "folder.py")
-    target = place / "target"
     for data in sets:
-        argvs = {
-            CP: ["cp", "-r", str(data.folder), str(target)],
-            CP_HASH: ["sh", "-c", f"cp -r {data.folder} {target} && find {target} -type f -exec sha256sum {{}} +"],
-            f"{STOKER} up": [python, script, str(data.folder), str(target)],
-        }
-        times = plan.interleave({name: _into(argv, place, target) for name, argv in argvs.items()})
-        for name, each in times.items():
-            result.add(f"folder, {name}: {data.name}", data.unit, [data.rate(trip) for trip in each])
-        ours = times[f"{STOKER} up"]
-        against = [(CP_HASH, 1.0), *([(CP, 0.8)] if data.large else [])]
-        for name, least in against:
-            shares = [other.wall_s / own.wall_s for own, other in zip(ours, times[name], strict=True)]
-            result.add(f"folder, {STOKER} / {name}: {data.name}", "of its rate", shares, Goal(at_least=least))
+        against = [(CP_HASH, Goal(at_least=1.0)), *([(CP, None)] if data.large else [])]
+        _beside_cp(result, plan, place, data, "folder in memory", against, place / "target")
+    large = next(data for data in sets if data.large)
+    with tempfile.TemporaryDirectory(prefix="benchmark-", dir=os.environ.get("TMPDIR", "/var/tmp")) as name:
+        disk = Path(name)
+        shutil.copytree(large.folder, disk / "large")
+        there = replace(large, folder=disk / "large")
+        against = [(CP_HASH, Goal(at_least=1.0)), (CP, Goal(at_least=0.8))]
+        rounds = replace(plan, rounds=2 * plan.rounds + 1)  # disks are moody
+        _beside_cp(result, rounds, place, there, "folder on a disk", against, disk / "target")
 
 
-def _into(argv: list[str], place: Path, target: Path) -> Callable[[], Trip]:
+def _beside_cp(
+    result: Result,
+    plan: Plan,
+    place: Path,
+    data: DataSet,
+    where: str,
+    against: list[tuple[str, Goal | None]],
+    target: Path,
+) -> None:
+    python, script = str(VENV / "bin" / "python"), str(place / "folder.py")
+    argvs = {
+        CP: ["cp", "-r", str(data.folder), str(target)],
+        CP_HASH: ["sh", "-c", f"cp -r {data.folder} {target} && find {target} -type f -exec sha256sum {{}} +"],
+        f"{STOKER} up": [python, script, str(data.folder), str(target)],
+    }
+    times = plan.interleave({name: _into(argv, place, data.folder, target) for name, argv in argvs.items()})
+    for name, each in times.items():
+        result.add(f"{where}, {name}: {data.name}", data.unit, [data.rate(trip) for trip in each])
+    ours = times[f"{STOKER} up"]
+    for name, goal in against:
+        shares = [other.wall_s / own.wall_s for own, other in zip(ours, times[name], strict=True)]
+        result.add(f"{where}, {STOKER} / {name}: {data.name}", "of its rate", shares, goal)
+
+
+def _into(argv: list[str], place: Path, source: Path, target: Path) -> Callable[[], Trip]:
     def once() -> Trip:
         shutil.rmtree(target, ignore_errors=True)
+        os.sync()
+        for path in (one for one in source.rglob("*") if one.is_file()):
+            with path.open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # nothing where the disk is memory
         trip = measured(argv, {}, place / "home")
         shutil.rmtree(target, ignore_errors=True)
         return trip
