@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from stoker.client.data.adopters import LEAST_FILES
 from stoker.client.data.adopting import Adopting
 from stoker.client.data.folder import look
 from stoker.client.progress import Progress
@@ -38,31 +39,65 @@ def test_a_file_lies_under_its_hash_and_nothing_else_does(store: FolderStore, tm
     assert [one.name for one in store.root.rglob("*") if one.is_file()] == [adopted.sha256]
 
 
-class Restless(FolderStore):
-    """Its source changes each time it has been read."""
-
-    def _copy(self, source: io.FileIO, part: str, size: int) -> str:
-        sha256 = super()._copy(source, part, size)
-        self.source.write_bytes(os.urandom(size))
-        os.utime(self.source, ns=(0, len(self.times)))
-        self.times.append(sha256)
-        return sha256
-
-    source: Path
-    times: list[str]
-
-
-def test_a_file_that_never_holds_still_is_refused_and_never_put(tmp_path: Path) -> None:
-    store = Restless(tmp_path / "store")
+@pytest.mark.parametrize("size", [5, 300_000])
+def test_a_file_that_never_holds_still_is_refused_and_never_put(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    store.source, store.times = folder / "log", []
-    store.source.write_bytes(b"first")
+    file, looks = folder / "log", []
+    file.write_bytes(bytes(size))
+    found = look(folder)
+    fstat = os.fstat
+
+    def restless(fd: int) -> os.stat_result:
+        """It was written to since it was last looked at."""
+        looks.append(fd)
+        os.utime(file, ns=(0, len(looks)))
+        return fstat(fd)
+
+    monkeypatch.setattr(os, "fstat", restless)
     adopting = Adopting(store, StatIndex(tmp_path / "index"), lambda _: False, Progress())
     with pytest.raises(DatasetRefused, match=r"`log` changed each of the 3 times"):
-        adopting.run(look(folder))
-    assert len(store.times) == 3
+        adopting.run(found)
+    assert len(looks) >= 6
     assert [one for one in store.root.rglob("*") if one.is_file()] == []
+
+
+def many(folder: Path, count: int) -> dict[str, str]:
+    """Hashes by path, some of them the same."""
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number} ü").write_bytes(b"%d" % (number % 900))
+    return {f"{number} ü": hashlib.sha256(b"%d" % (number % 900)).hexdigest() for number in range(count)}
+
+
+def test_thousands_of_small_files_are_taken_by_several_processes(store: FolderStore, tmp_path: Path) -> None:
+    hashes = many(tmp_path / "data", LEAST_FILES)
+    (tmp_path / "data" / "large").write_bytes(bytes(300_000))
+    adopting = Adopting(store, StatIndex(tmp_path / "index"), lambda _: False, Progress())
+    adopting.run(look(tmp_path / "data"))
+    found = {one.path: one.sha256 for one in adopting.files}
+    assert found == hashes | {"large": hashlib.sha256(bytes(300_000)).hexdigest()}
+    assert {one.name for one in store.root.rglob("*") if one.is_file()} == set(found.values()) == set(adopting.sent)
+
+
+def test_one_that_cannot_be_read_among_thousands_is_named(store: FolderStore, tmp_path: Path) -> None:
+    many(tmp_path / "data", LEAST_FILES)
+    found = look(tmp_path / "data")
+    (tmp_path / "data" / "7 ü").unlink()
+    with pytest.raises(DatasetRefused, match="`7 ü` cannot be read: no such file"):
+        Adopting(store, StatIndex(None), lambda _: False, Progress()).run(found)
+
+
+def test_processes_that_do_not_work_only_cost_time(
+    store: FolderStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    hashes = many(tmp_path / "data", LEAST_FILES)
+    adopting = Adopting(store, StatIndex(None), lambda _: False, Progress())
+    adopting.run(look(tmp_path / "data"))
+    assert {one.path: one.sha256 for one in adopting.files} == hashes
 
 
 def test_what_the_store_has_is_not_sent_again(store: FolderStore, tmp_path: Path) -> None:

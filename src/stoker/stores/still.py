@@ -68,7 +68,7 @@ class Still(io.RawIOBase):
 
     def regions(self, size: int) -> Iterator[Region]:
         for start in range(0, self._mark[0], size):
-            yield Region(self._source.fileno(), start, min(size, self._mark[0] - start), self.told)
+            yield Region(self._source, start, min(size, self._mark[0] - start), self.told)
 
     def check(self) -> None:
         if mark_of(os.fstat(self._source.fileno())) != self._mark:
@@ -86,7 +86,7 @@ class Still(io.RawIOBase):
 class Region:
     """A part of a file, read as it is sent, and again if it has to be sent again. Never in memory as a whole."""
 
-    def __init__(self, file: int, start: int, size: int, told: Callable[[int], None]) -> None:
+    def __init__(self, file: io.FileIO, start: int, size: int, told: Callable[[int], None]) -> None:
         self._file = file
         self._start = start
         self._size = size
@@ -103,7 +103,7 @@ class Region:
         if room is None:
             room = _OF_THREAD.room = memoryview(bytearray(_ROOM_BYTES))
         while self._gone < self._size:
-            count = os.preadv(self._file, [room[: self._size - self._gone]], self._start + self._gone)
+            count = os.preadv(self._file.fileno(), [room[: self._size - self._gone]], self._start + self._gone)
             if not count:
                 raise Corrupt("the file was written to while it was read")
             yield room[:count]
@@ -112,7 +112,7 @@ class Region:
     def send(self, to: socket.socket) -> None:
         """Without a detour through this process. Not for a connection that is encrypted."""
         self._tell(-self._gone)
-        with io.FileIO(self._file, "rb", closefd=False) as file:
+        with io.FileIO(self._file.fileno(), "rb", closefd=False) as file:  # it leaves its position behind
             while self._gone < self._size:
                 count = to.sendfile(file, self._start + self._gone, min(_SEND_BYTES, self._size - self._gone))
                 if not count:
