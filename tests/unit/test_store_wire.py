@@ -34,9 +34,14 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None: ...
 
 
+class Server(ThreadingHTTPServer):
+    def handle_error(self, *_: object) -> None:
+        """Somebody hung up, as they are meant to."""
+
+
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Handler) as server:
         server.asked = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -49,7 +54,7 @@ def streamed(wire: Wire, path: str) -> bytes:
     return b"".join(bytes(piece) for piece in found)
 
 
-def test_bodies_come_whole_one_after_the_other_on_one_connection(server: ThreadingHTTPServer) -> None:
+def test_bodies_come_whole_one_after_the_other_on_one_connection(server: Server) -> None:
     wire = Wire(f"http://127.0.0.1:{server.server_port}")
     for path, body in [*BODIES.items(), *reversed(BODIES.items())]:
         assert streamed(wire, path) == body
@@ -58,16 +63,14 @@ def test_bodies_come_whole_one_after_the_other_on_one_connection(server: Threadi
 
 
 @pytest.mark.parametrize("path", ["/edge", "/large"])
-def test_a_body_that_breaks_off_is_an_error_and_the_next_question_is_answered(
-    server: ThreadingHTTPServer, path: str
-) -> None:
+def test_a_body_that_breaks_off_is_an_error_and_the_next_question_is_answered(server: Server, path: str) -> None:
     wire = Wire(f"http://127.0.0.1:{server.server_port}")
     with pytest.raises(StoreUnavailable):
         streamed(wire, f"{path}-cut")
     assert streamed(wire, path) == BODIES[path]
 
 
-def test_a_stream_that_is_given_up_leaves_nothing_on_the_connection(server: ThreadingHTTPServer) -> None:
+def test_a_stream_that_is_given_up_leaves_nothing_on_the_connection(server: Server) -> None:
     wire = Wire(f"http://127.0.0.1:{server.server_port}")
     found = wire.stream(lambda: Request("GET", "/large", {}), 200)
     assert not isinstance(found, Reply)
