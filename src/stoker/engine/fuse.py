@@ -15,6 +15,7 @@ from decimal import ROUND_UP, Decimal
 from stoker.engine import meter
 from stoker.engine.actions import StopNode, TellAgent
 from stoker.engine.decision import Decision
+from stoker.engine.keys import spare_key
 from stoker.errors import BudgetTooSmall, Conflict
 from stoker.model.money import FINISH_S, SAVE_S, Fuse
 from stoker.model.node import Offer
@@ -61,6 +62,21 @@ def reserve(run: Run) -> Decimal:
     return _cost(meter.rate(run), save_s(run) + release_s(run))
 
 
+def lingering(run: Run, now: datetime) -> Decimal:
+    """What nodes of attempts that are over may still cost. They are asked to go, but one that nobody can reach stays
+    until its lease is over, and does not know what others cost meanwhile."""
+    keys = _working(run)
+    if not keys:
+        return Decimal(0)
+    sums = Decimal(0)
+    for spell in run.spells:
+        if spell.until is None and spell.key not in keys:
+            lease_s = meter.MARK_S + _lease_s(run, spell.key)
+            left_s = lease_s - (now - (spell.seen_at or spell.since)).total_seconds()
+            sums += _cost(spell.usd_per_hour, max(left_s, 0.0) + release_s(run))
+    return sums
+
+
 def least(run: Run, offer: Offer) -> Decimal:
     """What the shortest attempt that is worth its start costs on this offer."""
     return least_start(offer, save_s(run))
@@ -72,14 +88,22 @@ def least_start(offer: Offer, saving_s: float = LEAST_SAVE_S) -> Decimal:
 
 
 def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool:
-    """Whether a node of this offer may be asked for, beside what costs already."""
-    return meter.spent(run, now) + reserve(run) + least(run, offer) <= allowance.usd
+    """Whether a node of this offer may be asked for, beside what costs already, and may be for a whole lease."""
+    costing = {spell.key: spell.usd_per_hour for spell in run.spells if spell.until is None}
+    stays_s = {key: max(save_s(run), _lease_s(run, key)) + release_s(run) for key in costing}
+    beside = sum((_cost(rate, stays_s[key]) for key, rate in costing.items()), Decimal(0))
+    return meter.spent(run, now) + beside + least(run, offer) <= allowance.usd
 
 
 def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
     """Until its nodes have to be released, at what they cost now."""
-    rate = meter.rate(run)
     left = allowance.usd - meter.spent(run, now)
+    if late := lingering(run, now):
+        working = _working(run)
+        rate = sum((one.usd_per_hour for one in run.spells if one.until is None and one.key in working), Decimal(0))
+        left -= late
+    else:
+        rate = meter.rate(run)
     return float(left * 3600 / rate) - release_s(run) if rate > 0 else math.inf
 
 
@@ -89,6 +113,8 @@ def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
     if allowance is None or rate <= 0:
         return None
     spent, stop_at = meter.spent(run, now), allowance.usd - _cost(rate, release_s(run))
+    if lingering(run, now):
+        stop_at = spent + _cost(rate, max(left_s(run, allowance, now), 0.0)) - meter.NANO
     if run.attempt and run.attempt.fused and not run.attempt.state.over:
         stop_at = spent + _cost(rate, (run.attempt.fused.deadline - now).total_seconds())
     return Fuse(stop_at, spent, rate, now, save_s(run), allowance.whose)
@@ -251,6 +277,20 @@ def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:
 
 def _without_spare(run: Run) -> Run:
     return _with_newest(run, replace(run.attempt, spare=None)) if run.attempt and run.attempt.spare else run
+
+
+def _working(run: Run) -> set[str]:
+    """The keys of the nodes that the run counts on: that of its attempt, and the one asked for ahead."""
+    attempt = run.attempt
+    if attempt is None or attempt.state.over:
+        return set()
+    return {attempt.key, spare_key(run)} if attempt.spare else {attempt.key}
+
+
+def _lease_s(run: Run, key: str) -> float:
+    """How long a node may stay of which nobody hears. One that was asked for ahead and not used is like the last."""
+    offer = next((one.offer for one in run.attempts if one.key == key), None) or _last_offer(run)
+    return offer.lease_s if offer else 0.0
 
 
 def _last_offer(run: Run) -> Offer | None:

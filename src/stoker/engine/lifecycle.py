@@ -13,6 +13,7 @@ from stoker.engine import fuse, kept, meter
 from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.deadline import noted
 from stoker.engine.decision import Decision
+from stoker.engine.keys import node_key
 from stoker.engine.market import HOPELESS, WEATHER
 from stoker.engine.moving import attend
 from stoker.engine.resuming import RESTART_S, may_resume
@@ -47,10 +48,6 @@ def begin(run: Run, now: datetime, offer: Offer | None = None) -> Decision:
     what = f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}" if offer else "a node"
     what = f"its machine again, {what}" if offer and offer.again else what
     return Decision(started, (StartNode(started),)).noting(now, "attempt-asked", f"attempt {number} asked for {what}")
-
-
-def node_key(run: Run, number: int) -> str:
-    return f"{run.id}-{number}"
 
 
 def ask_ahead(run: Run, offer: Offer, now: datetime) -> Decision:

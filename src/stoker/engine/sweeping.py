@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from stoker.engine.actions import StopNode
-from stoker.engine.lifecycle import node_key
+from stoker.engine.keys import spare_key
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run, RunState
 
@@ -18,14 +18,6 @@ def claimed(runs: Collection[Run]) -> set[str]:
     current = {run.attempt.key for run in runs if run.attempt and run.state in busy}
     current |= {run.attempt.key for run in runs if run.attempt and run.kept_until}
     return current | {spare for run in runs if (spare := spare_key(run))}
-
-
-def spare_key(run: Run) -> str:
-    """The node that was asked for ahead, until its attempt begins; empty: none."""
-    attempt = run.attempt
-    if run.state.ended or attempt is None or attempt.spare is None:
-        return ""
-    return node_key(run, attempt.number + 1)
 
 
 def sweep(

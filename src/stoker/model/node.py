@@ -62,6 +62,7 @@ class Offer:
     currency: str = "USD"  # of that
     ready_s: float = 0.0  # from asking for it to its agent's first word, as it usually goes
     release_s: float = 0.0  # from asking for its release until it is seen gone, at the longest: all of that is paid for
+    lease_s: float = 0.0  # from the last renewal of its lease until it asks for its own release, at the longest
     again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
 
 

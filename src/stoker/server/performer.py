@@ -14,7 +14,7 @@ from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode,
 from stoker.engine.decision import Decision
 from stoker.engine.eviction import rate_per_hour
 from stoker.engine.fuse import is_news
-from stoker.engine.lifecycle import node_key
+from stoker.engine.keys import node_key
 from stoker.errors import Missing, ProviderFailed, ProviderUnavailable, StokerError, StoreUnavailable, Unanswered
 from stoker.model import layout, wire
 from stoker.model.money import UNLIMITED, Fuse

@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from stoker.engine.actions import Action
 from stoker.engine.fuse import release_s
+from stoker.engine.keys import spare_key
 from stoker.engine.placement import why_waiting
 from stoker.engine.receipt import with_effort
 from stoker.engine.resuming import spared
 from stoker.engine.rounds import decide, untouched
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
+from stoker.engine.sweeping import GRACE_S, claimed, sweep
 from stoker.errors import StokerError, StoreFailed
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, NodeSight, NodeState

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from decimal import Decimal
 
+from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, Offer
 from stoker.providers.azure import sizes
 from stoker.providers.azure.account import Account
@@ -77,6 +78,7 @@ class Catalogue:
             currency=need.currency,
             ready_s=self._account.ready_s,
             release_s=self._account.release_s,
+            lease_s=self._account.lease_s + LAST_WORDS_S,
         )
 
     def _beside(self, region: str) -> Decimal:

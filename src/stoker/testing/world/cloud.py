@@ -10,6 +10,7 @@ from decimal import Decimal
 from stoker.engine.market import Market, needs
 from stoker.errors import ProviderFailed
 from stoker.model.job import Job
+from stoker.model.lease import LAST_WORDS_S
 from stoker.model.money import Fuse
 from stoker.model.node import NodeSight, Offer
 from stoker.testing.world.machine import Machine
@@ -147,4 +148,5 @@ class Cloud:
     def _offer(self, place: str, *, spot: bool) -> Offer:
         release_s, ready_s = self._scenario.release_s, max(self._scenario.boot_s)
         price = self.prices[place]
-        return Offer(NAME, "small", place, price, spot=spot, release_s=release_s, ready_s=ready_s)
+        lease_s = self._scenario.lease_s + LAST_WORDS_S
+        return Offer(NAME, "small", place, price, spot=spot, release_s=release_s, ready_s=ready_s, lease_s=lease_s)

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stoker.engine import meter
+from stoker.engine.keys import spare_key
 from stoker.engine.lifecycle import MOST_LOST
 from stoker.engine.market import WEATHER
-from stoker.engine.sweeping import spare_key
 from stoker.model import checkpoint
 from stoker.model.orders import Wish
 from stoker.model.report import Outcome

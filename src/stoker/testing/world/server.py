@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from stoker.engine import fuse, rounds
 from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
-from stoker.engine.lifecycle import node_key
+from stoker.engine.keys import node_key, spare_key
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import GRACE_S, claimed, spare_key, sweep
+from stoker.engine.sweeping import GRACE_S, claimed, sweep
 from stoker.errors import ProviderFailed
 from stoker.model.money import Fuse
 from stoker.model.node import Need, NodeSight, NodeState, Offer
