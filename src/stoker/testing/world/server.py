@@ -110,7 +110,7 @@ class Server:
             self._world.leases.renew(())
             return False
         self._step()
-        runs = [run for run in self.saved.values() if run.open]
+        runs = [run for run in self.saved.values() if run.tended]
         seen = {run.id: self._sighting(run, sights) for run in runs if not rounds.untouched(run)}
         market: dict[tuple[str, Need], Sequence[Offer]] = {}
         for run in runs:
