@@ -100,6 +100,8 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return told.doing(StopNode(run.job.on, attempt.key)) if seen.wished_s > STOP_PATIENCE_S else told
     if seen.node is None and attempt.fused:  # it was released before it said a word: no second one is paid for
         return fuse.burnt(run, now)
+    if seen.node is None and meter.was_there(run, attempt.key):  # a second one under its key would be paid for unasked
+        return _lost(run, "its node went away before it said a word", now).doing(StopNode(run.job.on, attempt.key))
     if seen.node is None:
         return Decision(run, (StartNode(run),))
     after = _progress(run, seen.report, now) if seen.report else Decision(run)

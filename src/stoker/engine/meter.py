@@ -55,6 +55,11 @@ def spent(run: Run, now: datetime) -> Decimal:
     return sum((cost(spell, now) for spell in run.spells), Decimal(0))
 
 
+def was_there(run: Run, key: str) -> bool:
+    """The node was seen once, and cost something."""
+    return any(spell.key == key and spell.seen_at for spell in run.spells)
+
+
 def rate(run: Run) -> Decimal:
     """What an hour costs now, of all its nodes together."""
     return sum((spell.usd_per_hour for spell in run.spells if spell.until is None), Decimal(0))
