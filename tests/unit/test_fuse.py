@@ -238,6 +238,43 @@ def test_after_an_eviction_with_too_little_left_the_run_is_paused(story: Story) 
     assert story.run.reason == "its budget of $1.00 leaves $0.29, and the cheapest start costs $0.45"
 
 
+LEASED = replace(OFFER, lease_s=40)
+
+
+def beside(story: Story, worked_s: float) -> None:
+    """A node was given notice, and another one asked for if that can be paid."""
+    story.round()
+    story.up(worked_s)
+    notice = Notice(story.now, story.now + timedelta(seconds=30), drill=False)
+    story.up(report=story.report(notice=notice))
+
+
+@pytest.mark.parametrize(("worked_s", "asked_ahead"), [(0, True), (10, False)])
+def test_a_spare_is_asked_for_only_if_the_first_can_be_paid_until_its_lease_is_over(
+    make_run: Make, now: datetime, worked_s: float, asked_ahead: bool
+) -> None:
+    story = Story(make_run(job={"on": "cloud"}, budget=Decimal("1.1")), now, LEASED)
+    beside(story, worked_s)
+    assert ("asked-ahead" in story.events) is asked_ahead
+
+
+def test_a_node_beside_one_that_nobody_can_reach_stops_in_time_for_both(make_run: Make, now: datetime) -> None:
+    story = Story(make_run(job={"on": "cloud"}, budget=Decimal(3)), now, LEASED)
+    beside(story, 10)
+    first = story.run.attempts[0]
+    over = replace(first, state=AttemptState.EVICTED, spare=None)
+    second = replace(first, number=2, key=f"{story.run.id}-2", notice=None, spare=None)
+    run = replace(story.run, attempts=(over, second))
+    allowance = fuse.Allowance(Decimal(3), "its budget")
+    left_s = fuse.left_s(run, allowance, story.now)
+    since_s = (story.now - (run.spells[0].seen_at or story.now)).total_seconds()
+    stays_s = meter.MARK_S + LEASED.lease_s - since_s + OFFER.release_s  # of the first, at the longest
+    most = meter.spent(run, story.now) + Decimal(str(left_s + OFFER.release_s + stays_s)) / 100
+    assert most == Decimal(3)
+    gone = replace(run, spells=tuple(one for one in run.spells if one.key == second.key))
+    assert fuse.left_s(gone, allowance, story.now) > left_s + stays_s - 15
+
+
 @pytest.mark.parametrize(("worked_s", "asked_ahead"), [(10, True), (60, False)])
 def test_a_spare_that_the_budget_cannot_pay_is_not_asked_for(story: Story, worked_s: float, asked_ahead: bool) -> None:
     story.round()

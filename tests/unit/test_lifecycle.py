@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 import pytest
 
@@ -11,6 +12,7 @@ from stoker.engine.eviction import evict, rate_per_hour, withdraw
 from stoker.engine.lifecycle import MOST_LOST, STOP_PATIENCE_S, advance, begin
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
+from stoker.model.money import Spell
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish
 from stoker.model.report import Outcome, Phase, Report
@@ -56,6 +58,15 @@ def test_a_node_that_reported_and_is_no_longer_there_is_lost_not_started_twice(m
     after = advance(run, Sighting(None, report(now)), now)
     assert after.run.attempts[0].state is AttemptState.LOST
     assert after.actions == (StopNode("local", run.attempts[0].key),)  # a list may leave out what is there
+
+
+def test_a_node_that_was_seen_and_left_without_a_word_is_lost_not_paid_for_twice(make_run: Make, now: datetime) -> None:
+    run = begin(make_run(), now).run
+    key = run.attempts[0].key
+    seen = replace(run, spells=(Spell(key, now, now + timedelta(seconds=60), Decimal(1), now),))
+    after = advance(seen, Sighting(), now)
+    assert after.run.attempts[0].state is AttemptState.LOST
+    assert after.actions == (StopNode("local", key),)
 
 
 def test_a_run_cancelled_before_its_node_was_there_is_cancelled(make_run: Make, now: datetime) -> None:
