@@ -154,7 +154,9 @@ def test_a_run_whose_twin_was_told_to_end_waits_and_can_be_cancelled(shell: Shel
 
 @pytest.mark.slow
 def test_a_rerun_is_a_rehearsal_too_and_brings_the_twin_up(shell: Shell) -> None:
-    run = Rehearsal(shell, "again", "rerun", "one")
+    job(shell, 3)
+    Rehearsal(shell, "original").end_well()
+    run = Rehearsal(shell, "again", "rerun", "original")
     assert run.steps() == [1, 2, 3]
     run.end_well()
     assert right_end(shell, "last", 3)["job"]["on"] == "azure-twin"

@@ -118,6 +118,10 @@ def test_her_job_runs_with_her_own_rights_and_nothing_is_taken_from_under_it(tea
 
 @pytest.mark.slow
 def test_a_machine_whose_server_is_gone_removes_itself_with_its_one_right(team: Team) -> None:
+    team.set_up()
+    team.log_in()
+    team.anna.stoker("workspace", "use", str(team.file))
+    team.anna.write("train.py", TRAIN)
     before = team.cloud()["resources"]
     account = team.anna.home / "azure.json"
     account.write_text(json.dumps({**json.loads(account.read_text()), "lease_s": 5.0}))
