@@ -65,10 +65,9 @@ def reserve(run: Run) -> Decimal:
 def lingering(run: Run, now: datetime) -> Decimal:
     """What nodes of attempts that are over may still cost. They are asked to go, but one that nobody can reach stays
     until its lease is over, and does not know what others cost meanwhile."""
-    keys = _working(run)
-    if not keys:
+    if not _working_rate(run):
         return Decimal(0)
-    sums = Decimal(0)
+    keys, sums = _working(run), Decimal(0)
     for spell in run.spells:
         if spell.until is None and spell.key not in keys:
             lease_s = meter.MARK_S + _lease_s(run, spell.key)
@@ -97,13 +96,9 @@ def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool
 
 def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
     """Until its nodes have to be released, at what they cost now."""
-    left = allowance.usd - meter.spent(run, now)
-    if late := lingering(run, now):
-        working = _working(run)
-        rate = sum((one.usd_per_hour for one in run.spells if one.until is None and one.key in working), Decimal(0))
-        left -= late
-    else:
-        rate = meter.rate(run)
+    late = lingering(run, now)
+    left = allowance.usd - meter.spent(run, now) - late
+    rate = _working_rate(run) if late else meter.rate(run)
     return float(left * 3600 / rate) - release_s(run) if rate > 0 else math.inf
 
 
@@ -285,6 +280,11 @@ def _working(run: Run) -> set[str]:
     if attempt is None or attempt.state.over:
         return set()
     return {attempt.key, spare_key(run)} if attempt.spare else {attempt.key}
+
+
+def _working_rate(run: Run) -> Decimal:
+    keys = _working(run)
+    return sum((one.usd_per_hour for one in run.spells if one.until is None and one.key in keys), Decimal(0))
 
 
 def _lease_s(run: Run, key: str) -> float:
