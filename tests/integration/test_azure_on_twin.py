@@ -44,6 +44,7 @@ def test_evicted_without_notice_it_goes_on_from_its_last_checkpoint(user: tuple[
     assert len(facts["attempts"]) == 2
 
 
+@pytest.mark.slow
 def test_a_server_killed_meanwhile_finds_its_machine_again(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     begin(shell, "orphan")
@@ -101,6 +102,7 @@ def test_what_another_server_has_is_its_own_until_its_lease_is_over(user: tuple[
     shell.wait_for(lambda: cloud.ask("status")["resources"] == 0, "nothing to be left")
 
 
+@pytest.mark.slow
 def test_two_servers_in_one_subscription_leave_each_other_alone(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     with colleague(shell, cloud) as other:

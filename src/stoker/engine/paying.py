@@ -47,9 +47,11 @@ def payable(run: Run, market: Market, allowance: Allowance | None, now: datetime
 
 
 def held_back(decision: Decision, market: Market, allowance: Allowance, now: datetime) -> Decision:
-    """No offer can be paid: the run waits, and says what it would take."""
+    """No offer can be paid: the run waits, and says what it would take, or until what it had before is gone."""
     run = decision.run
     offers = [offer for need in needs(run.job) for offer in market.get((run.job.on, need), ())]
+    if run.costing and any(meter.spent(run, now) + fuse.least(run, offer) <= allowance.usd for offer in offers):
+        return replace(decision, run=replace(run, reason="waits until its earlier node is seen gone: both may cost"))
     waits = fuse.unaffordable(run, offers, allowance, now)
     return Decision(waits.run, (*decision.actions, *waits.actions), (*decision.events, *waits.events))
 
