@@ -466,7 +466,7 @@ def boots(world: World, name: str) -> bool:
     """It may just be going down with the twin that made it; then it is started again."""
     world.machines.start(name)
     try:
-        return "run\n" in world.machines.run_command(name, "cloud-init status --wait >&2; cat /var/lib/runs", 30)[1]
+        return "run\n" in world.machines.run_command(name, "cloud-init status --wait >&2; cat /var/lib/runs", 5)[1]
     except OSError:
         return False
 
@@ -477,7 +477,7 @@ def test_a_twin_killed_while_it_makes_a_machine_leaves_a_whole_one_or_nothing_th
 ) -> None:
     killed_twin(world, "open", after_s)
     for name in world.machines.names():
-        assert until(lambda name=name: boots(world, name))
+        assert until(lambda name=name: boots(world, name), 40)
         world.machines.destroy(name)
     until(lambda: not processes_about(str(world.folder)))
     assert_nothing_is_left(world, set())
