@@ -17,6 +17,7 @@ from stoker.stores.pieces import Hashing, pieces
 from stoker.stores.verified import Verified
 
 _AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces
+_LARGE_AT_ONCE = 3
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 
 
@@ -39,13 +40,33 @@ def unpack(store: Store, snapshot: Snapshot, folder: Path, content_key: Callable
             if place not in made:
                 os.makedirs(f"{top}/{place}", exist_ok=True)  # noqa: PTH103  # a Path for each file would cost more
                 made.add(place)
-            if entry.kind is EntryKind.FILE:
+            if entry.kind is EntryKind.FILE and entry.size_bytes <= _AT_ONCE_BYTES:
                 _write(store, entry, content_key(entry.sha256), f"{top}/{entry.path}")
+        large = [one for one in entries if one.kind is EntryKind.FILE and one.size_bytes > _AT_ONCE_BYTES]
+        _side_by_side(large, lambda one: _write(store, one, content_key(one.sha256), f"{top}/{one.path}"))
         for entry in entries:
             if entry.kind is EntryKind.LINK:
                 os.symlink(entry.target, f"{top}/{entry.path}")  # noqa: PTH211  # the same
     except OSError as error:
         raise disk_failed("unpack into", error.filename or top, error) from error
+
+
+def _side_by_side(entries: list[Entry], write: Callable[[Entry], None]) -> None:
+    """A few at a time: hashing one takes longer than reading and writing it. Raises what the first of them raises."""
+    if len(entries) < 2:
+        for entry in entries:
+            write(entry)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # here, because it is slow to import and most agents do without
+
+    with ThreadPoolExecutor(_LARGE_AT_ONCE, "unpack") as pool:
+        writing = [pool.submit(write, entry) for entry in entries]
+        try:
+            for one in writing:
+                one.result()
+        finally:
+            for one in writing:
+                one.cancel()
 
 
 def _write(store: Store, entry: Entry, key: str, path: str) -> None:
