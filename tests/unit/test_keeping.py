@@ -596,6 +596,8 @@ def test_whoever_takes_over_is_not_robbed_of_what_it_reads(store: CountingStore,
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32))
 @example(seed=137156)  # the second file of a folder follows the first late, and there has been no quiet for seconds
+@example(seed=12452509)  # the same two files again and again, with no quiet for ten seconds
+@example(seed=1283327063)  # the same
 def test_whatever_is_put_back_is_a_whole_checkpoint(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
     """A script that writes numbered checkpoints of several files, naively or not, with failures of the store, looks at
     any moment and evictions at any moment. What comes back is some checkpoint that was finished, never older than the

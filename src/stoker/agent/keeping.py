@@ -194,7 +194,7 @@ class Checkpoints:
         known = self._entries_of(self._last).keys()
         if waited_s < STARVED_S or not self._watch.in_step(known) or not self._watch.in_shape(known):
             return enough_s
-        share = PAUSE_SHARE / 2 ** (waited_s // STARVED_S - 1)  # ever less: one pause may have been an exception
+        share = PAUSE_SHARE if waited_s < 2 * STARVED_S else PAUSE_SHARE / 2  # one pause may have been an exception
         return min(max(share * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
 
     def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
