@@ -15,6 +15,7 @@ from stoker.errors import AlreadyThere, Corrupt, FileChanged, Missing, StoreDeni
 from stoker.server.removal import remove_run
 from stoker.stores import Store
 from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.downloading import part_of
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
@@ -235,9 +236,19 @@ def test_what_an_earlier_download_left_damaged_is_not_trusted(store: Store, tmp_
     upload(store, [item])
     (back,) = elsewhere([item], tmp_path / "to")
     Path(back.place).parent.mkdir(parents=True)
-    Path(back.place).with_name(f".stoker-part-{item.sha256}").write_bytes(bytes(5 << 20))
+    Path(part_of(back.place, item.sha256)).write_bytes(bytes(5 << 20))
     download(store, [back])
     assert_same([item], [back])
+
+
+def test_large_files_with_the_same_content_come_to_one_folder_side_by_side(store: Store, tmp_path: Path) -> None:
+    (item,) = files(tmp_path / "from", 9 << 20)
+    upload(store, [item])
+    copies = [item._replace(place=str(tmp_path / "to" / f"copy-{number}")) for number in range(4)]
+    download(store, copies)
+    for copy in copies:
+        assert_same([item], [copy])
+    assert not list((tmp_path / "to").glob(".stoker-part-*"))
 
 
 def test_a_token_that_ends_stops_a_transfer_with_words(azurite: Azurite, tmp_path: Path) -> None:

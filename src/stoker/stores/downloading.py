@@ -113,8 +113,7 @@ def _bring_small(store: Store, place: str, key: str, size_bytes: int, sha256: st
 
 def _bring_large(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: str) -> bool:
     """Whether the bytes have the hash. If not, nothing is left of them."""
-    # Named by the content: whoever else brings the same at the same time writes the same bytes to the same places.
-    part = f"{_folder(place)}/{_PART}{sha256 or os.urandom(8).hex()}"
+    part = part_of(place, sha256)
     try:
         file = _open(part, _GO_ON)
         try:
@@ -135,6 +134,13 @@ def _bring_large(pieces: Pieces, place: str, key: str, size_bytes: int, sha256: 
                 os.unlink(part)
         raise disk_failed("write", place, error) from error
     return True
+
+
+def part_of(place: str, sha256: str) -> str:
+    """Where a large file is until it is whole. Named by place and content: whoever brings the same to the same place
+    goes on with it, and two files with the same content do not get in each other's way."""
+    name = hashlib.sha256(os.fsencode(place)).hexdigest()[:8]
+    return f"{_folder(place)}/{_PART}{name}-{sha256 or os.urandom(8).hex()}"
 
 
 def _hash_beginning(file: int, size_bytes: int, digest: hashlib._Hash) -> int:
