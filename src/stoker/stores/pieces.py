@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import mmap
 import os
 import queue
 import threading
@@ -51,14 +52,16 @@ class Hashing:
 
 
 def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:
-    """Through the same memory again and again. What was read is dropped from the system's cache, which has better use
-    for the room: the copy that is being made, and that the script is about to read."""
-    ring = cycle([memoryview(bytearray(_DISK_PIECE_BYTES)) for _ in range(_WAITING + 2)])
-    drop = getattr(os, "posix_fadvise", None)
+    """Through the same memory again and again, and past the system's cache where that is possible: finding room in it
+    would take longer than reading, and it has better use for the room, the copy that the script is about to read."""
+    ring = cycle([memoryview(mmap.mmap(-1, _DISK_PIECE_BYTES)) for _ in range(_WAITING + 2)])
     at = 0
     with file:
+        past_cache = _past_cache(file, True)
         while at < size:
             room = next(ring)[: size - at]
+            if past_cache and (len(room) < _DISK_PIECE_BYTES or at % mmap.PAGESIZE):  # which only the cache can do
+                past_cache = _past_cache(file, False)
             try:
                 count = file.readinto(room)
             except OSError as error:
@@ -66,9 +69,19 @@ def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:
             if not count:
                 return
             yield room[:count]
-            if drop:
-                drop(file.fileno(), at, count, os.POSIX_FADV_DONTNEED)
             at += count
+
+
+def _past_cache(file: io.FileIO, wanted: bool) -> bool:
+    """Whether it is read past the cache now: not every system and not every disk can."""
+    try:
+        import fcntl
+
+        flags = fcntl.fcntl(file, fcntl.F_GETFL)
+        fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
+    except (ImportError, AttributeError, OSError):
+        return False
+    return wanted
 
 
 def _from_afar(store: Store, key: str, size: int) -> Iterator[memoryview]:
