@@ -9,16 +9,9 @@ from journal import Journal
 from problem import told
 from settings import args
 
+from stoker.checkpoint.keras import StokerCallback
+
 CHECKPOINTS = Path("checkpoints")
-
-
-def checkpoints() -> keras.callbacks.Callback:
-    """Stoker's on torch. On the other backends Keras's own, which begins the interrupted epoch anew."""
-    if keras.backend.backend() == "torch":
-        from stoker.checkpoint.keras import StokerCallback
-
-        return StokerCallback(folder=CHECKPOINTS)
-    return keras.callbacks.BackupAndRestore(str(CHECKPOINTS / "backup"), delete_checkpoint=False)
 
 
 if __name__ == "__main__":
@@ -31,7 +24,7 @@ if __name__ == "__main__":
             batch_size=args.batch_size,
             epochs=args.epochs,
             validation_data=data.validation,
-            callbacks=[Journal(CHECKPOINTS / "log.txt"), checkpoints()],
+            callbacks=[Journal(CHECKPOINTS / "log.txt"), StokerCallback(folder=CHECKPOINTS)],
             verbose=2,
         )
         finish(model, data, CHECKPOINTS / "log.txt", args.output_dir)

@@ -34,11 +34,6 @@ def newest() -> tuple[keras.Model | None, int]:
     return None, 0
 
 
-def begin_epoch(epoch: int, logs: dict | None = None) -> None:
-    """The order of the images depends on the epoch alone, so that it is the same after a restart."""
-    keras.utils.set_random_seed(args.seed + epoch)
-
-
 def end_epoch(epoch: int, logs: dict) -> None:
     print(json.dumps({"epoch": epoch + 1, **{name: float(value) for name, value in logs.items()}}), flush=True)
     for path in list(saved().values())[KEPT:]:
@@ -48,8 +43,8 @@ def end_epoch(epoch: int, logs: dict) -> None:
 if __name__ == "__main__":
     with told():
         data = read_data(args.data, args.image_size, args.cache.expanduser())
-        keras.utils.set_random_seed(args.seed)
         model, done = newest()
+        keras.utils.set_random_seed(args.seed + done)  # images come in another order than in the epochs before
         CHECKPOINTS.mkdir(exist_ok=True)
         batches = -(-len(data.train.labels) // args.batch_size)
         model = model or build(args.image_size, data.classes, args.learning_rate)
@@ -61,7 +56,7 @@ if __name__ == "__main__":
             validation_data=data.validation,
             callbacks=[
                 Journal(CHECKPOINTS / "log.txt"),
-                keras.callbacks.LambdaCallback(on_epoch_begin=begin_epoch, on_epoch_end=end_epoch),
+                keras.callbacks.LambdaCallback(on_epoch_end=end_epoch),
                 keras.callbacks.ModelCheckpoint(str(CHECKPOINTS / "model-{epoch}.keras"), save_freq=EVERY * batches),
             ],
             verbose=0,

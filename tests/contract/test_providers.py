@@ -60,3 +60,23 @@ class TestLocalProvider(ProviderContract):
         while not errand.exists() and time.monotonic() < deadline:
             time.sleep(0.005)
         os.kill(int(json.loads(errand.read_bytes())["agent"]), signal.SIGKILL)
+
+    @pytest.mark.parametrize("began", [(), ("lock",)], ids=["a folder", "a lock that nobody holds"])
+    def test_one_that_a_killed_server_began_is_not_lost_and_can_be_asked_for_again(
+        self, tmp_path: Path, began: tuple[str, ...]
+    ) -> None:
+        provider, request = self.make(tmp_path), self.request(tmp_path, "r-1")
+        folder = tmp_path / "nodes" / "r-1"
+        folder.mkdir(parents=True)
+        for name in began:
+            (folder / name).touch()
+        assert [sight.unfinished for sight in provider.look()] == [True]
+        provider.start(request)
+        assert [sight.state for sight in provider.look()] == [NodeState.UP]
+        self.take_away(provider, "r-1")
+        deadline = time.monotonic() + 10
+        while provider.look()[0].state is NodeState.UP and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert [(sight.state, sight.unfinished) for sight in provider.look()] == [(NodeState.GONE, False)]
+        assert [sight.unfinished for sight in self.make(tmp_path).look()] == [False], "nor for the next server"
+        provider.stop("r-1")

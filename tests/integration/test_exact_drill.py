@@ -82,6 +82,8 @@ class Drill:
     place: Path
     script: str
     imports: tuple[str, ...] = ("torch",)
+    backend: str = "torch"  # of Keras
+    python: str = sys.executable
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, name: str, *, kill_at: int | None = None, notice_at: int | None = None, **env: str) -> None:
@@ -101,9 +103,9 @@ class Drill:
             json.dumps({"imports": self.imports, "script": str(script), "attempts": self.attempts}), encoding="utf-8"
         )
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("STOKER_", "RANK", "WORLD_"))}
-        env = {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "KERAS_BACKEND": "torch"}
+        env = {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "KERAS_BACKEND": self.backend}
         done = subprocess.run(
-            [sys.executable, str(host), str(plan)], env=env, capture_output=True, text=True, timeout=110, check=False
+            [self.python, str(host), str(plan)], env=env, capture_output=True, text=True, timeout=110, check=False
         )
         assert done.returncode == 0, done.stderr
         return [int(code) for code in done.stdout.split()]

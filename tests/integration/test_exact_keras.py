@@ -10,7 +10,7 @@ from test_exact_drill import KILLED, Drill
 
 TRAIN = """
 import hashlib, json, os, random, time
-import keras, numpy, torch
+import keras, numpy
 from stoker.checkpoint import share
 from stoker.checkpoint.keras import StokerCallback
 
@@ -30,12 +30,23 @@ class Pieces(keras.utils.PyDataset):
         return data[rows] + numpy.random.rand(8, 6).astype("float32") * 0.1, target[rows]
 
 
-class Noisy(torch.utils.data.Dataset):
-    def __len__(self):
-        return 80
+def noisy():
+    import torch
 
-    def __getitem__(self, row):
-        return torch.from_numpy(data[row]) + torch.randn(6) * 0.1, target[row]
+    class Noisy(torch.utils.data.Dataset):
+        def __len__(self):
+            return 80
+
+        def __getitem__(self, row):
+            return torch.from_numpy(data[row]) + torch.randn(6) * 0.1, target[row]
+
+    return torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)
+
+
+def pipeline():
+    import tensorflow
+
+    return tensorflow.data.Dataset.from_tensor_slices((data, target)).shuffle(80, seed=3).batch(8)
 
 
 model = keras.Sequential([
@@ -52,7 +63,8 @@ class Log(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch, logs=None):
-        numbers = (logs["loss"], logs["accuracy"], model.optimizer.learning_rate)
+        rate = 0.0 if keras.backend.backend() == "jax" else model.optimizer.learning_rate  # which JAX tells nobody
+        numbers = (logs["loss"], logs["accuracy"], rate)
         said = " ".join(float(number).hex() for number in numbers)
         os.write(log, f"{self.epoch * 10 + batch} {said}\\n".encode())
         time.sleep(0.004)
@@ -60,10 +72,12 @@ class Log(keras.callbacks.Callback):
 
 kind = os.environ["KIND"]
 given = {
-    "arrays": dict(x=data, y=target, batch_size=8, shuffle=True),
-    "pydataset": dict(x=Pieces()),
-    "loader": dict(x=torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)),
-}[kind]
+    "arrays": lambda: dict(x=data, y=target, batch_size=8, shuffle=True),
+    "pydataset": lambda: dict(x=Pieces()),
+    "loader": lambda: dict(x=noisy()),
+    "pipeline": lambda: dict(x=pipeline()),
+    "pipeline in parts": lambda: dict(x=pipeline().repeat(), steps_per_epoch=10),
+}[kind]()
 plateau = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, factor=0.5, min_delta=1.0)
 others = [plateau] if os.environ.get("PLATEAU") else []
 ours = StokerCallback(every=int(os.environ.get("EVERY", 3)), also=others)
@@ -75,14 +89,14 @@ history = model.fit(
 def digest(variables):
     found = hashlib.sha256()
     for variable in variables:
-        found.update(variable.numpy().tobytes())
+        found.update(keras.ops.convert_to_numpy(variable.value).tobytes())
     return found.hexdigest()
 
 
 json.dump({
     "model": digest(model.variables), "optimizer": digest(model.optimizer.variables), "epochs": history.epoch,
     "history": {name: [float(value).hex() for value in values] for name, values in history.history.items()},
-    "random": [torch.rand(1).item(), random.random(), numpy.random.rand()], "steps": ours.state.steps,
+    "random": [random.random(), numpy.random.rand()], "steps": ours.state.steps,
 }, open("final.json", "w"))
 """
 

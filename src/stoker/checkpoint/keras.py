@@ -1,20 +1,22 @@
-"""For Keras 3 on the torch backend: `model.fit(…, callbacks=[…, StokerCallback()])` goes on behind the last batch."""
+"""For Keras 3: `model.fit(…, callbacks=[…, StokerCallback()])` goes on behind the last batch, on every backend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
 from stoker.checkpoint.structure import Flattener
-from stoker.errors import BadInput, NotStorable
+from stoker.errors import NotStorable
 
 # Not `import keras`: types are checked where it is not installed, too.
 _keras = import_module("keras")
 _EpochIterator = import_module("keras.src.trainers.epoch_iterator").EpochIterator
 _Callback: Any = _keras.callbacks.Callback
 _global_state = import_module("keras.src.backend.common.global_state")
+_BACKEND = _keras.backend.backend()
 
 
 class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
@@ -26,19 +28,18 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
     def __init__(self, *, also: Sequence[Any] = (), **options: Any) -> None:
         super().__init__()
-        if _keras.backend.backend() != "torch":
-            raise BadInput(
-                f"the backend is {_keras.backend.backend()}; this callback knows how to go on with torch only",
-                hint="set KERAS_BACKEND=torch, or list the folder of `keras.callbacks.BackupAndRestore` under "
-                "`checkpoints` in the job file",
-            )
         self._also = also
         self._options = options
         self._resumed = False
         self._data: Any = None
+        self._nothing_left = False
         self.state: Checkpoint | None = None
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras fixes the signature
+        self._data = data = _newest.get()
+        if _BACKEND == "tensorflow":  # which leaves it to the first step; but what is put back has to be there
+            self.model._symbolic_build(iterator=data)
+            data.reset()
         parts: dict[str, Any] = {"keras": _Variables(self.model), "callbacks": _Fields(self._also)}
         self.state = state = Checkpoint(**parts, **self._options)
         state.position.outside_epochs()
@@ -46,12 +47,13 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         self._resumed = state.restored is not None
         if self._resumed:
             self.model._initial_epoch = state.epoch
-        self._metrics = [variable.value.clone() for variable in self.model.metrics_variables]
-        _when_it_begins(self._take_over)
+        self._metrics = [_keras.ops.copy(variable.value) for variable in self.model.metrics_variables]
+        self._take_over(data)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
         state = self._running
         state.position.epoch = epoch
+        state.setdefault("first_epoch", epoch)
         history = self.model.history
         if not self._resumed:
             self._batch = state["batch"] = 0
@@ -65,11 +67,16 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
             variable.assign(value)  # Keras has just reset them
         # With no batch left to train on, Keras would take an empty answer for the epoch's.
         self.model._get_metrics_result_or_logs = lambda logs: logs or self.model.get_metrics_result()
+        if _BACKEND == "jax":
+            self._suffer_nothing_left()
         state.put_random_back(finally_=not state.position.within_pass)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._nothing_left:
+            self._nothing_left = False
+            return
         data = self._data
-        if data is not None and data.steps_per_epoch is None and batch + 1 == data.num_batches:
+        if data.steps_per_epoch is None and batch + 1 == data.num_batches:
             self._running.position.end_pass()  # Keras knows that there is no more, and does not ask
         self._running["batch"] = batch + 1
         epochs = self._running.epoch + (batch + 1) / (self.params.get("steps") or batch + 1)
@@ -95,32 +102,86 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         return self.state
 
     def _take_over(self, iterator: Any) -> None:
-        """Batches come through the checkpoint from now on, and are counted from the one that was interrupted."""
-        self._data = iterator
-        loader, enumerate_all = iterator._get_iterator, iterator._enumerate_iterator
+        """Batches are counted from the one that was interrupted, and come through the checkpoint from now on."""
+        enumerate_all, loader = iterator._enumerate_iterator, iterator._get_iterator
 
         def batches() -> Iterator[Any]:
             yield from self._running.batches(loader())
 
         def enumerate_rest() -> Iterator[Any]:
-            begin = self._batch
+            begin, left = self._batch, False
+            for first, last, data in enumerate_all():
+                if first >= begin:
+                    left = True
+                    yield first, last, data
+            if not left and _BACKEND == "jax":
+                yield begin - 1, begin - 1, iter(())
+
+        if _BACKEND == "tensorflow":
+            iterator._enumerate_iterator = self._enumerate_in_graph(iterator)
+        else:
+            iterator._get_iterator, iterator._enumerate_iterator = batches, enumerate_rest
+
+    def _enumerate_in_graph(self, iterator: Any) -> Callable[[], Iterator[Any]]:
+        """TensorFlow asks for batches by itself, so those before are asked for here. It draws the order of a pass when
+        that is begun: the passes of earlier epochs are begun, too."""
+        enumerate_all = iterator._enumerate_iterator
+        earlier = self._running.epoch - self._running.get("first_epoch", self._running.epoch)
+
+        def leave_out(first: int, last: int, data: Any) -> None:
+            for _ in range(first, last + 1):
+                next(data)
+
+        def enumerate_rest() -> Iterator[Any]:
+            nonlocal earlier
+            for _ in range(earlier):
+                for one in enumerate_all():
+                    if iterator.steps_per_epoch is not None:  # one pass over the data may be several epochs
+                        leave_out(*one)
+            earlier, begin = 0, self._batch
             for first, last, data in enumerate_all():
                 if first >= begin:
                     yield first, last, data
+                else:
+                    leave_out(first, last, data)
 
-        iterator._get_iterator, iterator._enumerate_iterator = batches, enumerate_rest
+        return enumerate_rest
+
+    def _suffer_nothing_left(self) -> None:
+        """On JAX `fit` fails where an epoch has no batch left. The first is given the numbers of those before instead,
+        if there is none."""
+        model, train = self.model, self.model.train_function
+        logs = model.get_metrics_result()
+
+        def train_or_not(state: Any, data: Any) -> Any:
+            model.train_function = train
+            try:
+                return train(state, data)
+            except StopIteration:
+                self._nothing_left = True
+                return logs, state
+
+        model.train_function = train_or_not
 
 
-def _when_it_begins(take_over: Any) -> None:
-    """Calls back with the iterator of the next loop over data, which `fit` tells nobody about."""
-    begin = _EpochIterator.__iter__
+class _Newest:
+    """The data of the `fit` that begins: made just before, and told to nobody."""
 
-    def once(iterator: Any) -> Any:
-        _EpochIterator.__iter__ = begin
-        take_over(iterator)
-        return begin(iterator)
+    def __init__(self) -> None:
+        self._made: Callable[[], Any] = lambda: None
+        make = _EpochIterator.__init__
 
-    _EpochIterator.__iter__ = once
+        def make_and_note(iterator: Any, *args: Any, **options: Any) -> None:
+            make(iterator, *args, **options)
+            self._made = weakref.ref(iterator)
+
+        _EpochIterator.__init__ = make_and_note
+
+    def get(self) -> Any:
+        return self._made()
+
+
+_newest = _Newest()
 
 
 class _Variables:
@@ -130,7 +191,9 @@ class _Variables:
         self._model = model
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: variable.value.detach() for name, variable in self._named().items()}
+        if _BACKEND == "jax":
+            self._model.jax_state_sync()  # `fit` has them to itself between epochs
+        return {name: _values(variable) for name, variable in self._named().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, variable in self._named().items():
@@ -139,15 +202,20 @@ class _Variables:
     def _named(self) -> dict[str, Any]:
         model = self._model
         found = {"model": model.variables, "optimizer": model.optimizer.variables, "metrics": model.metrics_variables}
-        if seeds := import_module("keras.src.backend.common.global_state").get_global_attribute(
-            "global_seed_generator"
-        ):
+        if seeds := _global_state.get_global_attribute("global_seed_generator"):
             found["seeds"] = [seeds.state]
         return {
             f"{kind}.{number}.{variable.path.replace('/', '.')}": variable
             for kind, variables in found.items()
             for number, variable in enumerate(variables)
         }
+
+
+def _values(variable: Any) -> Any:
+    """Of torch the very tensor; of the others an array that nobody else has, which training could not take back."""
+    if _BACKEND == "torch":
+        return variable.value.detach()
+    return import_module("numpy").array(_keras.ops.convert_to_numpy(variable.value))
 
 
 class _Fields:

@@ -40,6 +40,7 @@ class LocalProvider:
         self._mutex = threading.Lock()
         self._agent: Path | None = None
         self._standby: socket.socket | None = None
+        self._sent_for: set[str] = set()  # keys of nodes whose agents were sent for by this process
 
     def offers(self, need: Need) -> list[Offer]:
         if need.nodes > 1 or need.size or need.region or need.gpus > _gpus():
@@ -74,6 +75,7 @@ class LocalProvider:
         if (folder / "work").exists() or self._sight(folder).state is NodeState.UP:
             self._end(folder, key)
         shutil.rmtree(folder, ignore_errors=True)
+        self._sent_for.discard(key)
 
     def price_now(self, offer: Offer) -> Decimal:
         return offer.usd_per_hour
@@ -92,6 +94,7 @@ class LocalProvider:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             variables = {**os.environ, **request.variables}
             self._send_for(self._options(folder, request), variables, lock)
+            self._sent_for.add(request.key)
         except BlockingIOError:
             return
         finally:
@@ -136,17 +139,17 @@ class LocalProvider:
 
     def _sight(self, folder: Path) -> NodeSight:
         """The kernel releases the lock when the agent dies, however it dies."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return NodeSight(folder.name, NodeState.GONE, "its agent never started")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return NodeSight(folder.name, NodeState.UP)
-        finally:
-            os.close(lock)
-        return NodeSight(folder.name, NodeState.GONE, _last_words(folder / "agent.log"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return NodeSight(folder.name, NodeState.UP)
+            finally:
+                os.close(lock)
+        # An agent writes to its log before anything else: without one it may be that a server died while it began this.
+        unfinished = folder.name not in self._sent_for and not (folder / "agent.log").exists()
+        return NodeSight(folder.name, NodeState.GONE, _last_words(folder / "agent.log"), unfinished=unfinished)
 
     def _end(self, folder: Path, key: str) -> None:
         """Raises ProviderFailed where what the node printed waits for its store: the folder is still needed."""
@@ -175,7 +178,7 @@ def _last_words(log: Path) -> str:
         lines = log.read_text(errors="replace")[-4000:].split("\n")
         said = [line.strip() for line in lines if line.strip()]
         return f"its agent died: {said[-1]}" if said else "its agent was killed"
-    return "its agent died"
+    return "its agent never started"
 
 
 def _uv() -> str | None:
