@@ -42,6 +42,14 @@ SYSTEM := openssh-server openssh-client sudo
 	$(BIN)/uv pip install --quiet --python .venv-az/bin/python --compile-bytecode azure-cli==2.91.0
 	@touch $@
 
+# Keras on TensorFlow, for another long proof: large, and nobody else needs it.
+.venv-tensorflow/installed: | .venv/installed
+	rm -rf .venv-tensorflow
+	$(BIN)/uv venv --quiet --python $(BIN)/python .venv-tensorflow
+	$(BIN)/uv pip install --quiet --python .venv-tensorflow/bin/python --compile-bytecode \
+	  --editable . keras==3.15.1 pillow tensorflow-cpu==2.21.0
+	@touch $@
+
 .venv/frameworks: .venv/installed
 	$(INSTALL) --group frameworks
 	@touch $@
@@ -60,7 +68,7 @@ test: frameworks  ## everything but the long proofs
 test-fast: install  ## the pure rings
 	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow"
 
-test-slow: frameworks .venv-az/installed  ## the long proofs
+test-slow: frameworks .venv-az/installed .venv-tensorflow/installed  ## the long proofs
 	$(BIN)/pytest -m slow
 
 lint: install
@@ -80,4 +88,4 @@ docs: install  ## the generated references and the recorded sessions
 	$(BIN)/python docs/record.py
 
 clean:
-	rm -rf .venv .venv-az .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-az .venv-tensorflow .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import re
+import sys
 import time
 import zipfile
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from project import Project
+from project import ROOT, Project
 
 from stoker.client import jobfile
 
@@ -245,6 +246,21 @@ def test_the_plain_script_goes_on_from_its_newest_whole_checkpoint_whatever_lies
     assert "model-40.keras cannot be read" in said
     assert re.findall(r'"epoch": (\d+)', said) == ["6"]
     assert "Resuming from Epoch Number: 6" in (tmp_path / "outputs" / "log.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+@pytest.mark.parametrize("script", ["train.py", "train_plain.py"])
+def test_with_jax_or_tensorflow_instead_both_scripts_go_on_just_the_same(
+    tmp_path: Path, cache: Path, script: str, backend: str
+) -> None:
+    python = ROOT / ".venv-tensorflow" / "bin" / "python" if backend == "tensorflow" else Path(sys.executable)
+    assert python.exists(), "Keras on TensorFlow is not installed; try: make .venv-tensorflow/installed"
+    for epochs in (5, 6):
+        settings = [*QUICK, "--epochs", epochs, "--cache", cache]
+        HORSES.program(script, *settings, folder=tmp_path, python=str(python), KERAS_BACKEND=backend)
+    assert "Resuming from Epoch Number: 6" in (tmp_path / "outputs" / "log.txt").read_text()
+    assert (tmp_path / "outputs" / "model.keras").exists()
 
 
 def test_the_job_files_of_the_classifier_are_ones_that_stoker_can_run() -> None:

@@ -101,25 +101,53 @@ json.dump({
 """
 
 
+TORCH = ("keras", "torch._dynamo", "torch.utils.data")
+ROOT = Path(__file__).parents[2]
+
+
 @pytest.mark.parametrize(
     "env", [{"KIND": "arrays", "PLATEAU": "1"}, {"KIND": "pydataset"}, {"KIND": "loader"}], ids=lambda env: env["KIND"]
 )
 def test_killed_fit_ends_with_the_same_bits_and_replays_no_epoch(tmp_path: Path, env: dict[str, str]) -> None:
     """Dropout, batch norm, a schedule or a plateau, metrics, validation, history."""
-    it = Drill(tmp_path, TRAIN, imports=("keras", "torch._dynamo", "torch.utils.data"))
+    it = Drill(tmp_path, TRAIN, imports=TORCH)
+    drill(it, env)
+    shares = it.shares("undisturbed")
+    assert shares == sorted(set(shares)) and (shares[0], shares[-1]) == (1 / 40, 1.0)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        pytest.param({"KIND": "arrays", "PLATEAU": "1"}, id="arrays"),
+        pytest.param({"KIND": "pydataset"}, id="pydataset", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_fit_on_jax_does_as_well(tmp_path: Path, env: dict[str, str]) -> None:
+    drill(Drill(tmp_path, TRAIN, imports=("keras",), backend="jax"), env)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["arrays", "pipeline", "pipeline in parts"])
+def test_killed_fit_on_tensorflow_does_as_well(tmp_path: Path, kind: str) -> None:
+    python = ROOT / ".venv-tensorflow" / "bin" / "python"
+    assert python.exists(), "Keras on TensorFlow is not installed; try: make .venv-tensorflow/installed"
+    drill(Drill(tmp_path, TRAIN, imports=("keras",), backend="tensorflow", python=str(python)), {"KIND": kind})
+
+
+def drill(it: Drill, env: dict[str, str]) -> None:
     it.add("undisturbed", **env)
     it.add("killed", kill_at=random.randrange(6, 18), **env)
     it.add("killed", kill_at=random.randrange(26, 38), **env)
     it.add("killed", **env)
     assert it.run() == [0, KILLED, KILLED, 0], it.said("killed") + it.said("undisturbed")
     it.assert_same("killed")
-    shares = it.shares("undisturbed")
-    assert shares == sorted(set(shares)) and (shares[0], shares[-1]) == (1 / 40, 1.0)
     assert it.repeated("killed") <= 2 * 8
 
 
-def test_saved_with_the_last_batch_of_an_epoch_it_goes_on_with_the_next(tmp_path: Path) -> None:
-    it = Drill(tmp_path, TRAIN, imports=("keras", "torch._dynamo", "torch.utils.data"))
+@pytest.mark.parametrize("backend", ["torch", "jax"])
+def test_saved_with_the_last_batch_of_an_epoch_it_goes_on_with_the_next(tmp_path: Path, backend: str) -> None:
+    it = Drill(tmp_path, TRAIN, imports=TORCH if backend == "torch" else ("keras",), backend=backend)
     it.add("undisturbed", KIND="arrays", EVERY="10")
     it.add("killed", KIND="arrays", EVERY="10", kill_at=14)
     it.add("killed", KIND="arrays", EVERY="10")
