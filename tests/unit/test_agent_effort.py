@@ -89,6 +89,20 @@ def test_a_script_that_has_ended_loses_no_more(meter: EffortMeter, watch: Watch)
     assert meter.now().unsaved_s == pytest.approx(8, abs=0.5)
 
 
+def test_a_script_that_waits_behind_its_last_save_does_nothing_that_could_be_lost(
+    meter: EffortMeter, watch: Watch
+) -> None:
+    go(meter, watch, (Phase.RUNNING, 50))
+    meter.keeper = keeps(a_set(age_s=0))
+    saved_at = watch.now
+    meter.idle_since = lambda: saved_at
+    meter.now()
+    watch.now += 6
+    assert (meter.now().unsaved_s, meter.now().blocked_s) == (pytest.approx(0, abs=0.5), 6)
+    go(meter, watch, (Phase.SAVING, 100))
+    assert (meter.now().unsaved_s, meter.now().blocked_s) == (pytest.approx(0, abs=0.5), 6)
+
+
 def test_what_was_put_back_saves_none_of_the_new_work(meter: EffortMeter, watch: Watch) -> None:
     meter.restored(a_set(age_s=1000, attempt=3, number=7, step=9), 1.5)
     go(meter, watch, (Phase.RUNNING, 20))

@@ -172,7 +172,9 @@ def test_the_last_save_is_asked_for_while_there_is_time_for_it_and_its_commit(wo
     world.act()
     assert last(world)
     assert world.keeper.hurries == [False], "the last commit waits for the last save"
+    assert world.noticing.idle_since is None
     save(world)
+    assert world.noticing.idle_since == clock.now
     assert world.keeper.hurries == [False, False]
     assert [words.split(" s after")[0] for _, words in world.events[-2:]] == [
         "the script saved 2.00",
@@ -195,6 +197,7 @@ def test_a_withdrawn_notice_leaves_nothing_behind_and_the_next_is_told_again(wor
     assert not world.folder.notice.exists()
     assert world.kinds[-1] == "notice-withdrawn"
     assert world.noticing.told, "it may still be about to end because of it"
+    assert world.noticing.idle_since is None
     world.hear(20)
     assert world.ranks.told == [7]
 

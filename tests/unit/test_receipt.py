@@ -81,6 +81,18 @@ def test_a_node_that_vanishes_worked_until_it_was_missed() -> None:
     adds_up(made, run)
 
 
+def test_a_node_that_had_made_its_last_save_did_nothing_until_it_was_missed() -> None:
+    run = story(vanished(kept_s=100), Told(asked=300))
+    first, second = run.attempts
+    assert first.effort is not None
+    resting = replace(first, effort=replace(first.effort, at_rest=True))
+    made = receipt(replace(run, attempts=(resting, second)), at(1000))
+    parts = made.stays[0].parts
+    assert (parts[Part.USEFUL].seconds, parts[Part.REDONE].seconds) == (100, 0)
+    assert parts[Part.IDLE].seconds == receipt(run, at(1000)).stays[0].parts[Part.IDLE].seconds + 12
+    adds_up(made, run)
+
+
 def test_a_node_that_was_gone_before_it_was_missed_did_nothing_meanwhile() -> None:
     """What was billed ends 8 s before somebody saw it: so much less was lost."""
     run = story(vanished(idle=-8.0), Told(asked=300))

@@ -100,6 +100,7 @@ class Attempt:
         self.effort.keeper, self.effort.step = self.keeper, lambda: self.shipping.progress()[0]
         self.noticing = Noticing(self.folder, self.keeper, self.reporter.tell)
         self.noticing.hasten = self.shipping.hasten
+        self.effort.idle_since = lambda: self.noticing.idle_since
         self.notices = NoticeBoard(self.noticing.see)
         self.door = Door(store, orders, self.folder, self.masking)
         self.fuse = NodeFuse(

@@ -32,6 +32,7 @@ class EffortMeter:
         self.keeper: Keeper | None = None
         self.step: Callable[[], float | None] = lambda: None
         self.waited_s: Callable[[], float] = lambda: 0.0
+        self.idle_since: Callable[[], float | None] = lambda: None  # by the clock: it has saved, and waits for its end
 
     def enter(self, phase: Phase) -> None:
         now = self._clock()
@@ -51,13 +52,16 @@ class EffortMeter:
         spent.pop(Phase.DONE, None)
         running_s = spent.get(Phase.RUNNING, 0.0)
         self._look_at_checkpoints(now)
+        end = self._stopped_at or now
+        idle_s = self._idle_s(end)
         return Effort(
             at=datetime.now(UTC),
             phases={phase: round(seconds, 6) for phase, seconds in spent.items()},
             restored_s=round(self.restored_s, 6),
-            blocked_s=min(self._blocked_s or self._toll_s(), running_s),
+            blocked_s=min((self._blocked_s or self._toll_s()) + idle_s, running_s),
             waited_s=min(self.waited_s(), running_s),
-            unsaved_s=self._unsaved_s(now, running_s),
+            at_rest=self.idle_since() is not None,
+            unsaved_s=self._unsaved_s(end - idle_s, running_s),
             step=self.step(),
             began_from=self.began_from,
             kept=self._kept,
@@ -74,10 +78,14 @@ class EffortMeter:
             self._kept_set, self._kept = newest, kept(newest)
             self._kept_at = now - max((datetime.now(UTC) - self._kept.at).total_seconds(), 0.0)
 
-    def _unsaved_s(self, now: float, running_s: float) -> float:
+    def _unsaved_s(self, end: float, running_s: float) -> float:
         if self._kept is None:
             return running_s
-        return min(max((self._stopped_at or now) - self._kept_at, 0.0), running_s)
+        return min(max(end - self._kept_at, 0.0), running_s)
+
+    def _idle_s(self, end: float) -> float:
+        since = self.idle_since()
+        return 0.0 if since is None else max(end - since, 0.0)
 
     def _toll_s(self) -> float:
         """Ranks save together: the one that has waited longest has held them all."""

@@ -45,6 +45,7 @@ class Noticing:
         self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
         self._last = False  # the script was asked for its last save
         self._withdrawn_at = math.inf
+        self.idle_since: float | None = None  # the script has made its last save, and waits for its end
         self.hasten: Callable[[bool], None] = lambda _: None  # tells others that the end is near, or that it is not
         self.told = False  # some script was asked to end because of a notice, and may be about to
 
@@ -84,6 +85,7 @@ class Noticing:
         """The time left is reckoned once by this node's clock, then steadily: a clock that is set costs no save."""
         late_s = min(max((datetime.now(UTC) - notice.at).total_seconds(), 0.0), notice.seconds)
         self._current, self._since, self._parts = notice, time.monotonic(), {}
+        self.idle_since = None
         self._until = self._since + notice.seconds - late_s
         self._last = self._left_s <= 2 * self._reserve_s(notice)  # not long enough for two saves
         how = self._write(notice)
@@ -126,6 +128,7 @@ class Noticing:
         if what in self._parts or not self._saved.exists():
             return
         self._note(what)
+        self.idle_since = time.monotonic() if self._last else None
         self._keeper.hurry()
         self._tell("notice-saved", f"{what} {self._parts[what]:.2f} s after the notice{self._step()}")
         with suppress(OSError):
@@ -136,7 +139,7 @@ class Noticing:
         return self._until - time.monotonic()
 
     def _withdrawn(self, ranks: Ranks) -> None:
-        self._current, self._withdrawn_at = None, time.monotonic()
+        self._current, self._withdrawn_at, self.idle_since = None, time.monotonic(), None
         self._keeper.calm()
         self.hasten(False)
         ranks.forget_who_was_told()

@@ -56,9 +56,9 @@ def steps_lost(attempt: Attempt, loss: Loss) -> float | None:
 
 
 def unheard_s(attempt: Attempt) -> float:
-    """How long a node that went without a last word went on behind the one before: until it was missed."""
+    """How long a node that went without a last word worked on behind the one before: until it was missed."""
     effort = attempt.effort
-    if effort is None or attempt.outcome is not None or attempt.ended_at is None:
+    if effort is None or effort.at_rest or attempt.outcome is not None or attempt.ended_at is None:
         return 0.0
     return max((attempt.ended_at - effort.at).total_seconds(), 0.0)
 

@@ -86,9 +86,10 @@ class Effort:
     at: datetime
     phases: Mapping[str, float] = field(default_factory=dict)  # by `Phase`, the one under way so far
     restored_s: float = 0.0  # of unpacking: a checkpoint was put back
-    blocked_s: float = 0.0  # of running: the script waited for saves of its own, as far as they say so
+    blocked_s: float = 0.0  # of running: the script waited for saves of its own, or behind its last one for its end
     waited_s: float = 0.0  # of running: it waited for its data
     unsaved_s: float = 0.0  # of running: the end of it that is in no checkpoint
+    at_rest: bool = False  # it has made its last save, and does nothing more: it waits for its end
     step: float | None = None  # the last one reported
     began_from: Kept | None = None  # None: from nothing
     kept: Kept | None = None  # its own newest; None: it has committed none
