@@ -7,24 +7,18 @@ import io
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
-from stoker.errors import Missing
+from stoker.errors import Corrupt, Missing
 from stoker.stores import Store
+from stoker.stores.still import Mark, Still, mark_of
 
 SMALL_BYTES = 4 << 20  # up to here a file is read once, into memory
 PIECE_BYTES = 4 << 20
 
-Mark = tuple[int, ...]
-
 
 class Changing(Exception):
     """The file was written to while it was read."""
-
-
-def mark_of(status: os.stat_result) -> Mark:
-    """The same mark means the same content, for files that have been quiet for longer than a tick of the kernel."""
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class Contents:
@@ -68,7 +62,11 @@ class Contents:
         if not self._has(sha256):
             file.seek(0)
             # While it holds still, the second reading gives what the first one did: no need to hash it again.
-            self._put(sha256, cast(BinaryIO, _Still(file, mark)))
+            still = Still(file, sha256, _of_content(mark), _content_mark)
+            try:
+                self._put(sha256, cast(BinaryIO, still))
+            except Corrupt:
+                raise Changing from None
         return sha256
 
     def forget(self, used: set[str], after_s: float) -> None:
@@ -104,31 +102,6 @@ def open_still(place: str) -> io.FileIO:
     return io.FileIO(fd, "rb")
 
 
-class _Still(io.RawIOBase):
-    """A file whose last read fails if it was written to meanwhile, before a store makes anything visible."""
-
-    def __init__(self, file: io.FileIO, mark: Mark) -> None:
-        super().__init__()
-        self._file = file
-        self._mark = mark
-        self._size = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        data = self._file.readall() if size is None or size < 0 else self._file.read(size)
-        self._size += len(data)
-        if not data or self._size >= self._mark[0]:
-            _check(self._file, self._mark, self._size)
-        return data
-
-
 def _hash(file: io.FileIO, mark: Mark) -> str:
     digest, size, buffer = hashlib.sha256(), 0, memoryview(bytearray(PIECE_BYTES))
     while count := file.readinto(buffer):
@@ -139,7 +112,14 @@ def _hash(file: io.FileIO, mark: Mark) -> str:
 
 
 def _check(file: io.FileIO, mark: Mark, size: int) -> None:
-    """The time of its last change of status is left out: links to it come and go without changing a byte."""
-    seen = mark_of(os.fstat(file.fileno()))
-    if size != mark[0] or (seen[0], seen[1], seen[3]) != (mark[0], mark[1], mark[3]):
+    if size != mark[0] or _content_mark(os.fstat(file.fileno())) != _of_content(mark):
         raise Changing
+
+
+def _content_mark(status: os.stat_result) -> Mark:
+    return _of_content(mark_of(status))
+
+
+def _of_content(mark: Mark) -> Mark:
+    """The time of its last change of status is left out: links to it come and go without changing a byte."""
+    return (mark[0], mark[1], 0, mark[3])

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.contents import Changing, Contents, Mark, open_still
+from stoker.agent.contents import Changing, Contents, open_still
 from stoker.agent.openfiles import Identity, being_written, descendants
 from stoker.agent.processes import belonging_to
 from stoker.agent.restoring import folders, is_fenced
@@ -28,6 +28,7 @@ from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
+from stoker.stores.still import Mark
 
 QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
 HURRIED_QUIET_S = 0.25  # the same in a hurry

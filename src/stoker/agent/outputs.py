@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.contents import Changing, Contents, Mark, mark_of
+from stoker.agent.contents import Changing, Contents
 from stoker.agent.pace import Patience, Trouble
 from stoker.agent.tree import walk
 from stoker.agent.worker import Worker
@@ -21,6 +21,7 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump
 from stoker.stores import Store
+from stoker.stores.still import Mark, mark_of
 
 EVERY_S = 2.0
 QUIET_S = 1.0  # a file that changed within this time is left for a later look

@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.contents import Mark, mark_of
 from stoker.agent.openfiles import Identity
 from stoker.agent.tree import walk
 from stoker.model.snapshot import Entry, EntryKind
+from stoker.stores.still import Mark, mark_of
 
 STREAM_S = 20.0  # a file that is open for writing for this long and hardly grows is a log, not a checkpoint
 STREAM_BYTES_PER_S = 1e6

@@ -9,7 +9,7 @@ from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
 from stoker.checkpoint.structure import Flattener
-from stoker.errors import NotStorable
+from stoker.errors import BadInput, NotStorable
 
 # Not `import keras`: types are checked where it is not installed, too.
 _keras = import_module("keras")
@@ -37,6 +37,11 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002  # Keras fixes the signature
         self._data = data = _newest.get()
+        if data is None:
+            raise BadInput(
+                f"`{type(self.model).__name__}` does not train as Keras does: its `fit` is its own",
+                hint="use `stoker.checkpoint.Checkpoint` in the loop of your `fit`, or override `train_step` instead",
+            )
         if _BACKEND == "tensorflow":  # which leaves it to the first step; but what is put back has to be there
             self.model._symbolic_build(iterator=data)
             data.reset()

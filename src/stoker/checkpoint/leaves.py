@@ -78,8 +78,6 @@ def _describe_tensor(value: Any, torch: Any) -> Leaf:
         raise TypeError(f"a tensor of {value.dtype} with layout {value.layout}")
     if value.device.type == "meta":
         raise TypeError("a tensor on the device `meta`, which has no values")
-    if type(value) not in (torch.Tensor, torch.nn.Parameter) and hasattr(value, "to_local"):
-        raise TypeError("a tensor that is spread over ranks")
     shape = tuple(value.shape)
     if value.is_contiguous() or 0 in shape:
         return Leaf(dtype, shape, "torch")

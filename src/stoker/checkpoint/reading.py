@@ -18,6 +18,7 @@ from stoker.checkpoint.leaves import Leaf, make
 from stoker.checkpoint.manifest import FileEntry, Manifest
 from stoker.checkpoint.packing import LARGE_BYTES
 from stoker.checkpoint.snapshot import STATE
+from stoker.checkpoint.spreading import Whole, on_this_rank
 from stoker.checkpoint.structure import restore
 from stoker.errors import Unreadable
 
@@ -67,7 +68,7 @@ class OpenedPart:
     form: Any
     leaves: dict[str, Leaf]
 
-    def value(self, form: Any, *, copy: bool = True) -> Any:
+    def value(self, form: Any, *, copy: bool = True, whole: Whole = on_this_rank) -> Any:
         """A piece of the structure as the value it was. Without `copy`, it shares memory with this object."""
 
         def leaf(name: str) -> Any:
@@ -77,7 +78,7 @@ class OpenedPart:
             keeps = self.opened.verified and len(data) >= LARGE_BYTES
             return make(self.leaves[name], data, copy=copy and not keeps)
 
-        return restore(form, leaf)
+        return restore(form, leaf, whole)
 
 
 def rank_folder(rank: int) -> str:

@@ -6,13 +6,15 @@ import sys
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
+from stoker.checkpoint.spreading import is_spread
+
 ASIDE_BYTES = 4 << 20  # what changes at other times, such as running means, is small, or all is copied at once
 
 Watched = dict[int, Any]  # tensors by identity
 
 
 def changed_by(optimizers: Iterable[Any]) -> Watched | None:
-    """Their parameters and moments; None where some of them are not in main memory."""
+    """Their parameters and moments; None where some are not in main memory, or their changes are not counted."""
     tensor = sys.modules["torch"].Tensor
     found: Watched = {}
     for optimizer in optimizers:
@@ -23,7 +25,7 @@ def changed_by(optimizers: Iterable[Any]) -> Watched | None:
             for one in slot.values():
                 if isinstance(one, tensor):
                     found[id(one)] = one
-    return found if all(one.is_cpu for one in found.values()) else None
+    return found if all(one.is_cpu and not is_spread(one) for one in found.values()) else None
 
 
 def hold(state: MutableMapping[str, Any], watched: Watched) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from stoker.checkpoint import spreading
 from stoker.checkpoint.leaves import Leaf, describe, duplicate
 from stoker.errors import NotStorable
 
@@ -54,6 +55,9 @@ class Flattener:
         if self._last_values.get(path) is value and self._last_leaves[path].shape == getattr(value, "shape", ()):
             return self._leaf(value, self._last_leaves[path], path)
         try:
+            if spreading.is_spread(value):
+                part, words = spreading.take_apart(value)
+                return {_MARK: "spread", "of": self.flatten(part, path), **words}
             leaf = describe(value)
         except TypeError as error:
             raise _refusal(path, str(error)) from None
@@ -110,22 +114,24 @@ def _refusal(path: str, what: str) -> NotStorable:
     )
 
 
-def restore(form: Json, leaf: Callable[[str], Any]) -> Any:
-    """The inverse: `leaf` gives the block of numbers of a name."""
+def restore(form: Json, leaf: Callable[[str], Any], whole: spreading.Whole = spreading.on_this_rank) -> Any:
+    """The inverse: `leaf` gives the block of numbers of a name, `whole` the tensor that it is this rank's part of."""
     if isinstance(form, list):
-        return [restore(item, leaf) for item in form]
+        return [restore(item, leaf, whole) for item in form]
     if not isinstance(form, dict):
         return form
     mark = form.get(_MARK)
     if mark is None:
-        return {key: restore(item, leaf) for key, item in form.items()}
+        return {key: restore(item, leaf, whole) for key, item in form.items()}
     if mark == "leaf":
         return leaf(form["is"])
+    if mark == "spread":
+        return whole(form, leaf(form["of"]["is"]))
     if mark in ("dict", "ordered"):
-        pairs = [(restore(key, leaf), restore(item, leaf)) for key, item in form["items"]]
+        pairs = [(restore(key, leaf, whole), restore(item, leaf, whole)) for key, item in form["items"]]
         return OrderedDict(pairs) if mark == "ordered" else dict(pairs)
     if "items" in form:
-        return _COLLECTIONS[mark]([restore(item, leaf) for item in form["items"]])
+        return _COLLECTIONS[mark]([restore(item, leaf, whole) for item in form["items"]])
     return _SCALARS[mark](form)
 
 

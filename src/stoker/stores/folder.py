@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Stored
 from stoker.stores.disk import disk_failed
+from stoker.stores.pastcache import read_past_cache
 
 _PART = ".part-"  # a file being written; never listed, never read
 _NAME = rf"(?!\.\.?(?:/|\Z)|{re.escape(_PART)})[^/\0]+"  # neither `.` nor `..`, nor a file being written
@@ -44,7 +45,7 @@ class FolderStore:
     """With `durable`, a put with `only_new` is a commit: it returns when the object, and what this store had put before
     it, would survive a power cut. Other puts are whole or not there, but the newest of them may be lost."""
 
-    at_once = 3  # a disk has no latency to hide; more threads would only wait for each other
+    at_once = 4  # so that two cores always have something to hash; more threads would only wait for each other
 
     def __init__(self, root: Path, *, durable: bool = False) -> None:
         self.root = root
@@ -160,17 +161,15 @@ class FolderStore:
                     os.unlink(part)
 
     def _copy(self, fd: int, part: str, size: int) -> str:
-        """The hash, or nothing where the source does not have this size."""
-        source = io.FileIO(fd, "rb", closefd=False)
+        """The hash, or nothing where the source has fewer bytes."""
         hashed = hashlib.sha256()
-        buffer = memoryview(bytearray(max(min(size + 1, _COPY_BYTES), 1)))
         copied = 0
         target = self._open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
-            while (got := source.readinto(buffer)) and copied <= size:
-                hashed.update(buffer[:got])
-                _write_all(target, buffer[:got])
-                copied += got
+            for piece in read_past_cache(io.FileIO(fd, "rb", closefd=False), size):
+                hashed.update(piece)
+                _write_all(target, piece)
+                copied += len(piece)
         except OSError as error:
             raise disk_failed("write", part, error) from error
         finally:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-import mmap
-import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Iterator
-from itertools import cycle, islice
+from itertools import islice
 
 from stoker.stores import Store
 from stoker.stores.disk import disk_failed
+from stoker.stores.pastcache import read_past_cache
 
-_DISK_PIECE_BYTES = 1 << 20  # small enough to be hashed and written while it is in the processor's cache
 _FAR_PIECE_BYTES = 4 << 20
 _AT_ONCE = 4  # pieces on their way from afar
 _WAITING = 4  # pieces that are read, and not hashed yet
@@ -52,36 +50,11 @@ class Hashing:
 
 
 def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:
-    """Through the same memory again and again, and past the system's cache where that is possible: finding room in it
-    would take longer than reading, and it has better use for the room, the copy that the script is about to read."""
-    ring = cycle([memoryview(mmap.mmap(-1, _DISK_PIECE_BYTES)) for _ in range(_WAITING + 2)])
-    at = 0
-    with file:
-        past_cache = _past_cache(file, True)
-        while at < size:
-            room = next(ring)[: size - at]
-            if past_cache and (len(room) < _DISK_PIECE_BYTES or at % mmap.PAGESIZE):  # which only the cache can do
-                past_cache = _past_cache(file, False)
-            try:
-                count = file.readinto(room)
-            except OSError as error:
-                raise disk_failed("read", key, error) from error
-            if not count:
-                return
-            yield room[:count]
-            at += count
-
-
-def _past_cache(file: io.FileIO, wanted: bool) -> bool:
-    """Whether it is read past the cache now: not every system and not every disk can."""
     try:
-        import fcntl
-
-        flags = fcntl.fcntl(file, fcntl.F_GETFL)
-        fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT if wanted else flags & ~os.O_DIRECT)
-    except (ImportError, AttributeError, OSError):
-        return False
-    return wanted
+        with file:
+            yield from read_past_cache(file, size, _WAITING + 2)
+    except OSError as error:
+        raise disk_failed("read", key, error) from error
 
 
 def _from_afar(store: Store, key: str, size: int) -> Iterator[memoryview]:

@@ -22,21 +22,25 @@ _OF_THREAD = threading.local()
 
 
 def mark_of(status: os.stat_result) -> Mark:
+    """The same mark means the same content, for files that have been quiet for longer than a tick of the kernel."""
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class Still(io.RawIOBase):
     """The read that reaches the end raises Corrupt if the file was written to meanwhile: whoever copies this to a place
     and then commits it commits what was hashed, or nothing. It can be taken in regions instead, side by side; whoever
-    does calls `check` before they commit. `told` hears of the bytes as they are read."""
+    does calls `check` before they commit. `told` hears of the bytes as they are read. `look` takes the mark again."""
 
-    def __init__(self, source: io.FileIO, sha256: str, mark: Mark) -> None:
+    def __init__(
+        self, source: io.FileIO, sha256: str, mark: Mark, look: Callable[[os.stat_result], Mark] = mark_of
+    ) -> None:
         super().__init__()
         self.sha256 = sha256
         self.left = mark[0]
         self.told: Callable[[int], None] = lambda _: None
         self._source = source
         self._mark = mark
+        self._look = look
 
     @property
     def can_be_split(self) -> bool:
@@ -71,7 +75,7 @@ class Still(io.RawIOBase):
             yield Region(self._source, start, min(size, self._mark[0] - start), self.told)
 
     def check(self) -> None:
-        if mark_of(os.fstat(self._source.fileno())) != self._mark:
+        if self._look(os.fstat(self._source.fileno())) != self._mark:
             raise Corrupt("the file was written to while it was read")
 
     def _count(self, size: int, wanted: int) -> None:

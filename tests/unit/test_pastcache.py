@@ -1,0 +1,69 @@
+"""Read past the cache or through it, a file has the same bytes."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from stoker.stores import pastcache
+from stoker.stores.pastcache import PIECE_BYTES, read_past_cache
+
+
+def read(path: Path, size: int, rooms: int = 1) -> bytes:
+    with io.FileIO(path, "rb") as file:
+        return b"".join(bytes(piece) for piece in read_past_cache(file, size, rooms))
+
+
+def forget(path: Path) -> None:
+    """Its pages leave the cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+@pytest.mark.parametrize("rooms", [1, 6])
+@pytest.mark.parametrize(
+    "size", [0, 1, 4095, 4096, 4097, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 3 * PIECE_BYTES + 5000]
+)
+def test_every_size_comes_whole(tmp_path: Path, size: int, rooms: int, cached: bool) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data := os.urandom(size))
+    if not cached:
+        forget(path)
+    assert read(path, size, rooms) == data
+
+
+@pytest.mark.parametrize("missing", [1, 4096, 5000, PIECE_BYTES])
+def test_a_file_that_is_shorter_ends_early(tmp_path: Path, missing: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data := os.urandom(3 * PIECE_BYTES))
+    forget(path)
+    assert read(path, len(data) + missing) == data
+    forget(path)
+    assert read(path, len(data) - missing) == data[:-missing]
+
+
+def test_pieces_are_good_until_their_rooms_are_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data := os.urandom(4 * PIECE_BYTES))
+    forget(path)
+    with io.FileIO(path, "rb") as file:
+        pieces = read_past_cache(file, len(data), 3)
+        held = [next(pieces) for _ in range(3)]
+        assert b"".join(map(bytes, held)) == data[: 3 * PIECE_BYTES]
+        next(pieces)
+        assert bytes(held[0]) == data[3 * PIECE_BYTES :]
+
+
+def test_a_system_that_cannot_go_past_its_cache_goes_through_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data := os.urandom(2 * PIECE_BYTES + 7))
+    forget(path)
+    monkeypatch.setattr(pastcache, "os", object())  # neither O_DIRECT nor a way to ask what is cached
+    assert read(path, len(data)) == data
