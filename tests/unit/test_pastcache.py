@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +70,28 @@ def test_a_system_that_cannot_go_past_its_cache_goes_through_it(
     forget(path)
     monkeypatch.setattr(pastcache, "os", object())  # neither O_DIRECT nor a way to ask what is cached
     assert read(path, len(data)) == data
+
+
+class Refusing(io.FileIO):
+    """On a disk that can be asked to go past the cache, and then cannot."""
+
+    def readinto(self, room: Any, /) -> int:
+        if fcntl.fcntl(self, fcntl.F_GETFL) & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return super().readinto(room)
+
+
+def test_a_disk_that_refuses_only_when_it_is_read_is_read_through_the_cache(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(data := os.urandom(2 * PIECE_BYTES + 7))
+    forget(path)
+    with Refusing(path, "rb") as file:
+        assert b"".join(bytes(piece) for piece in read_past_cache(file, len(data))) == data
+
+
+def test_what_cannot_be_read_at_all_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with io.FileIO(tmp_path / "file", "rb") as file:
+        os.dup2(os.open(tmp_path, os.O_RDONLY), file.fileno())
+        with pytest.raises(IsADirectoryError):
+            list(read_past_cache(file, PIECE_BYTES))

@@ -24,7 +24,13 @@ def read_past_cache(file: io.FileIO, size: int, rooms: int = 1) -> Iterator[memo
         room = next(ring)[: size - at]
         if past_cache and (len(room) < PIECE_BYTES or at % mmap.PAGESIZE):  # which only the cache can do
             past_cache = _set(file, False)
-        count = file.readinto(room)
+        try:
+            count = file.readinto(room)
+        except OSError:
+            if not past_cache:
+                raise
+            past_cache = _set(file, False)  # some disks refuse only now
+            continue
         if not count:
             return
         yield room[:count]
