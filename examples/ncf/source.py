@@ -17,6 +17,10 @@ def open_source(data: str, cache: Path) -> MovieLens:
         return open_folder(download(data, cache))
     path = Path(data)
     if path.is_file():
+        if path.suffix != ".zip":
+            raise Problem(
+                data, None, "is neither a zip file nor a folder; expected the folder in which the data set lies"
+            )
         with path.open("rb") as file:
             place = cache / hashlib.file_digest(file, "sha256").hexdigest()[:16]
         if not place.is_dir():

@@ -188,6 +188,12 @@ def test_bad_films_are_refused_with_their_line(tmp_path: Path) -> None:
     assert "holds `ratings.csv` but not `movies.csv`" in refusal(folder)
 
 
+def test_a_file_of_the_set_instead_of_its_folder_is_refused_and_nobody_is_told_to_delete_it(tmp_path: Path) -> None:
+    ratings = write_set(tmp_path / "ml-x", some_rows()) / "ratings.csv"
+    with pytest.raises(Problem, match=r"ratings\.csv: is neither a zip file nor a folder; expected the folder"):
+        source.open_source(str(ratings), tmp_path / "cache")
+
+
 def test_truncated_zip_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     folder = write_set(tmp_path / "ml-x", some_rows())
     whole = io.BytesIO()
