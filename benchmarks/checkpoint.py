@@ -42,15 +42,16 @@ def run(plan: Plan) -> Result:
 
 
 class Training:
-    """A model with Adam whose whole state has a size; two thirds of it are the optimizer's."""
+    """A model with Adam whose whole state has a size; two thirds of it are the optimizer's, once it has begun."""
 
-    def __init__(self, size_bytes: float) -> None:
+    def __init__(self, size_bytes: float, *, begun: bool = True) -> None:
         count = max(4, min(MOST_TENSORS // 3, int(size_bytes / 3 / 1e5)))
         rows = int(size_bytes / 3 / 4 / count / WIDTH)
         self.model = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(rows, WIDTH)) for _ in range(count)])
         self.batch = torch.randn(WIDTH, 32)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
-        self.step()
+        if begun:
+            self.step()
 
     def step(self) -> None:
         """Forward, backward, and the optimizer's part."""
@@ -177,9 +178,10 @@ def _restore(result: Result, megabytes: int, plan: Plan) -> None:
             return megabytes / 1000 / (time.perf_counter() - begun)
 
         def restore() -> float:
+            anew = Training(megabytes * 1e6, begun=False)
             _forget_pages()
             begun = time.perf_counter()
-            again = Checkpoint(model=training.model, optimizer=training.optimizer, every="1h", folder=place)
+            again = Checkpoint(model=anew.model, optimizer=anew.optimizer, every="1h", folder=place)
             assert again.restored
             return megabytes / 1000 / (time.perf_counter() - begun)
 

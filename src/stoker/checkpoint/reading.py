@@ -16,6 +16,7 @@ from stoker.checkpoint import manifest as manifests
 from stoker.checkpoint import safetensors
 from stoker.checkpoint.leaves import Leaf, make
 from stoker.checkpoint.manifest import FileEntry, Manifest
+from stoker.checkpoint.memory import Memory
 from stoker.checkpoint.packing import LARGE_BYTES
 from stoker.checkpoint.snapshot import STATE
 from stoker.checkpoint.spreading import Whole, on_this_rank
@@ -24,6 +25,7 @@ from stoker.errors import Unreadable
 
 _CHUNK_BYTES = 1 << 20
 _PAGE_BYTES = mmap.PAGESIZE
+_THREADS = 8  # some hash while others wait for the disk, or for memory
 
 
 class Digest(Protocol):
@@ -96,34 +98,24 @@ def open_as_is(path: Path) -> Opened:
         raise Unreadable(f"its manifest cannot be read: {error.strerror}") from None
 
 
-def open_verified(path: Path, threads: int | None = None) -> Opened:
+def open_verified(path: Path) -> Opened:
     """An `Unreadable` names the first file that is not as it was written."""
     opened = open_as_is(path)
+    memory = Memory()
 
     def read(item: tuple[str, FileEntry]) -> str | None:
         name, entry = item
-        opened._contents[name] = contents = _memory(entry.size_bytes)
+        opened._contents[name] = contents = memory.room(entry.size_bytes)
         return _read(path / name, entry, contents)
 
     # The largest first, so that no core is left with one at the end.
     files = sorted(opened.manifest.files.items(), key=lambda item: -item[1].size_bytes)
-    with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "stoker-verify") as pool:
+    with ThreadPoolExecutor(_THREADS, "stoker-verify") as pool:
         for (name, _), problem in zip(files, pool.map(read, files), strict=True):
             if problem:
                 raise Unreadable(f"its file `{name}` {problem}")
     opened.verified = True
     return opened
-
-
-def _memory(size_bytes: int) -> memoryview:
-    """Private, and not written to before it is read into, as a bytearray would be."""
-    if size_bytes < LARGE_BYTES:
-        return memoryview(bytearray(size_bytes))
-    room = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with suppress(OSError):  # a kernel without them
-            room.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(room)
 
 
 def _read(path: Path, entry: FileEntry, into: memoryview) -> str | None:
