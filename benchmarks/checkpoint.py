@@ -185,7 +185,7 @@ def _restore(result: Result, megabytes: int, plan: Plan) -> None:
             assert again.restored
             return megabytes / 1000 / (time.perf_counter() - begun)
 
-        samples = interleave({"read": read, "verify": verify, "restore": restore}, plan.rounds)
+        samples = interleave({"read": read, "verify": verify, "restore": restore}, 3 * plan.rounds)
     result.add(f"{megabytes} MB: reading the files", "GB/s", samples["read"])
     result.add(f"{megabytes} MB: reading and verifying", "GB/s", samples["verify"])
     result.add(f"{megabytes} MB: restored into the training", "GB/s", samples["restore"])

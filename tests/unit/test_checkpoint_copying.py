@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import threading
+import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +186,37 @@ def test_foreign_files_are_read_as_weights_only(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="would execute what is in it") as caught:
         Checkpoint.load_weights(tmp_path / "code.pt")
     assert "convert it once" in str(caught.value)
+
+
+def test_training_that_is_let_go_of_leaves_nothing_behind(tmp_path: Path) -> None:
+    model, optimizer, state = begin(tmp_path)
+    learn(model, optimizer)
+    state.step()
+    learn(model, optimizer)
+    state.finish()
+    living = [weakref.ref(one) for one in (model, optimizer, state)]
+    gc.collect()
+    gc.disable()  # gigabytes should not have to wait for it
+    try:
+        del model, optimizer, state
+        deadline = time.monotonic() + 10
+        while _ours() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert _ours() == []
+        assert [one() for one in living] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+def test_optimizer_may_outlive_its_checkpoint(tmp_path: Path) -> None:
+    model, optimizer, state = begin(tmp_path)
+    learn(model, optimizer)
+    state.step()
+    state.finish()
+    del state
+    learn(model, optimizer)
+    assert not optimizer._optimizer_step_pre_hooks
+
+
+def _ours() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("stoker-")]

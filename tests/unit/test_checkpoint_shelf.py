@@ -18,6 +18,7 @@ from stoker.checkpoint import manifest as manifests
 from stoker.checkpoint.ranks import Alone
 from stoker.checkpoint.shelf import Shelf
 from stoker.checkpoint.surroundings import Surroundings
+from stoker.checkpoint.writing import Orders
 
 
 class Thing:
@@ -189,7 +190,7 @@ def test_part_without_a_state_is_refused_at_once(begin: Callable[..., Checkpoint
 def test_full_disk_is_loud_and_the_training_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     full = [True]
 
-    def save(snapshot: Any, *, threads: int, dropped: Callable[[], bool]) -> Path:
+    def save(snapshot: Any, orders: Orders) -> Path:
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return tmp_path

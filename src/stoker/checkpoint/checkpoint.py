@@ -60,7 +60,6 @@ class Checkpoint:
         self._shelf = Shelf(Path(self._around.folder if folder is None else folder))
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
-        self._saver.newer_waits = lambda: self._writer.has_newer
         self._notice = NoticeBoard(self._around.notice)
         self._progress = Progress()
         optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]

@@ -8,6 +8,7 @@ the changes of every tensor, which tells whether something else has changed one 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -53,19 +54,22 @@ class Copying:
 
 
 class Copier:
-    """A thread of its own, because the one that writes may be busy. Handing it something costs a few microseconds."""
+    """A thread of its own, because the one that writes may be busy. Handing it something costs a few microseconds. It
+    ends with this object."""
 
     def __init__(self) -> None:
-        self._jobs: SimpleQueue[Copying] = SimpleQueue()
+        self._jobs: SimpleQueue[Copying | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def begin(self, copying: Copying) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=_copy_all, args=(self._jobs,), name="stoker-copy", daemon=True)
             self._thread.start()
+            weakref.finalize(self, self._jobs.put, None).atexit = False
         self._jobs.put(copying)
 
 
-def _copy_all(jobs: SimpleQueue[Copying]) -> None:
-    while True:
-        jobs.get().run()
+def _copy_all(jobs: SimpleQueue[Copying | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job.run()
+        del job  # and with it the training, which may be let go of while this waits for the next

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from shutil import rmtree
@@ -14,7 +14,7 @@ from stoker.checkpoint.reading import Opened, rank_folder
 from stoker.checkpoint.shelf import Shelf
 from stoker.checkpoint.snapshot import Snapshot
 from stoker.checkpoint.surroundings import Surroundings
-from stoker.checkpoint.writing import Dropped, Written, sync_folder, write_files
+from stoker.checkpoint.writing import Dropped, Orders, Written, sync_folder, write_files
 
 _LONGEST_WAIT_S = 600.0
 _PATIENCE_S = 30.0  # with a rank that is late, when a newer save is waiting
@@ -31,19 +31,18 @@ class Saver:
         self._keep = keep
         self._best = best
         self._known: dict[str, Path] = {}
-        self.newer_waits: Callable[[], bool] = lambda: False
         self.moved_bytes = 0  # written by the last save: what was linked does not count
 
     def follow(self, opened: Opened) -> None:
         """Files of this checkpoint need not be written again while they stay the same."""
         self._remember(opened.path, opened.manifest)
 
-    def __call__(self, snapshot: Snapshot, *, threads: int, dropped: Callable[[], bool]) -> Path | None:
+    def __call__(self, snapshot: Snapshot, orders: Orders) -> Path | None:
         folder = self._shelf.fresh(snapshot.step, snapshot.number)
         try:
             if self._leads:
-                return self._lead(snapshot, folder, threads, dropped)
-            self._follow_leader(snapshot, folder, threads, dropped)
+                return self._lead(snapshot, folder, orders)
+            self._follow_leader(snapshot, folder, orders)
         except FileNotFoundError:
             if folder.exists():
                 raise
@@ -58,11 +57,11 @@ class Saver:
     def _leads(self) -> bool:
         return self._around.local_rank == 0
 
-    def _lead(self, snapshot: Snapshot, folder: Path, threads: int, dropped: Callable[[], bool]) -> Path:
-        parts = [self._write(snapshot, folder, self._known, threads, dropped)]
+    def _lead(self, snapshot: Snapshot, folder: Path, orders: Orders) -> Path:
+        parts = [self._write(snapshot, folder, self._known, orders)]
         if self._around.local_world > 1:
             _put_part(folder, self._around.rank, parts[0])
-            parts = [self._part(folder, rank, dropped) for rank in self._node_ranks]
+            parts = [self._part(folder, rank, orders) for rank in self._node_ranks]
         manifest = Manifest(
             step=snapshot.step,
             epoch=snapshot.epoch,
@@ -77,17 +76,15 @@ class Saver:
         self._shelf.tidy(self._keep, self._best)
         return made
 
-    def _follow_leader(self, snapshot: Snapshot, folder: Path, threads: int, dropped: Callable[[], bool]) -> None:
+    def _follow_leader(self, snapshot: Snapshot, folder: Path, orders: Orders) -> None:
         """Writes only what differs from the leader's: replicated models and optimizers become links."""
-        leader = self._part(folder, self._node_ranks[0], dropped)
+        leader = self._part(folder, self._node_ranks[0], orders)
         known = {entry.sha256: folder / name for name, entry in leader.files.items()}
-        _put_part(folder, self._around.rank, self._write(snapshot, folder, known, threads, dropped))
+        _put_part(folder, self._around.rank, self._write(snapshot, folder, known, orders))
 
-    def _write(
-        self, snapshot: Snapshot, folder: Path, known: Mapping[str, Path], threads: int, dropped: Callable[[], bool]
-    ) -> Written:
+    def _write(self, snapshot: Snapshot, folder: Path, known: Mapping[str, Path], orders: Orders) -> Written:
         prefix = rank_folder(self._around.rank)
-        written = write_files(snapshot, folder / prefix, known, threads=threads, dropped=dropped)
+        written = write_files(snapshot, folder / prefix, known, orders)
         if not snapshot.intact():
             raise Dropped
         self.moved_bytes = written.moved_bytes
@@ -97,13 +94,13 @@ class Saver:
             written.moved_bytes,
         )
 
-    def _part(self, folder: Path, rank: int, dropped: Callable[[], bool]) -> Written:
+    def _part(self, folder: Path, rank: int, orders: Orders) -> Written:
         """Waits for what a rank has written. A leader that has gone, or a newer save, ends the wait."""
         path = folder / _part_name(rank)
         begun = time.monotonic()
         while not path.exists():
             waited_s = time.monotonic() - begun
-            if dropped() or not folder.exists() or (self.newer_waits() and waited_s > _PATIENCE_S):
+            if orders.dropped() or not folder.exists() or (orders.newer_waits() and waited_s > _PATIENCE_S):
                 raise Dropped
             if waited_s > _LONGEST_WAIT_S:
                 raise TimeoutError(f"rank {rank} has not saved {folder.name} within {_LONGEST_WAIT_S:.0f} s")

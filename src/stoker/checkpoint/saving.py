@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stoker.checkpoint import steady, surroundings
@@ -38,7 +39,8 @@ class Saving:
         self.prepared = False
         self.again = False  # the last save came to nothing
         for optimizer in optimizers:
-            optimizer.register_step_pre_hook(self.end_copying)
+            hook = optimizer.register_step_pre_hook(_weakly(self.end_copying))
+            weakref.finalize(self, hook.remove).atexit = False
 
     @property
     def cost(self) -> Cost:
@@ -131,3 +133,14 @@ class Saving:
         snapshot.copies = snapshot.buffers.copy(flat.leaves, {**flat.values, **aside})
         snapshot.ready = mark_of_gpu()
         self._flat = flat
+
+
+def _weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """Called as long as its object lives, but does not keep it alive: an optimizer may outlive its checkpoint."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> None:
+        if (living := reference()) is not None:
+            living(*arguments)
+
+    return call

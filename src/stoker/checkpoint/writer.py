@@ -7,23 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stoker.checkpoint.buffers import Buffers
 from stoker.checkpoint.leaves import Leaf
 from stoker.checkpoint.shelf import say
 from stoker.checkpoint.snapshot import Snapshot
-from stoker.checkpoint.writing import Dropped
+from stoker.checkpoint.writing import Dropped, Orders
 
-
-class Save(Protocol):
-    """Puts a snapshot on the shelf. `threads` may be used; `dropped` says that it is not worth going on."""
-
-    def __call__(self, snapshot: Snapshot, *, threads: int, dropped: Callable[[], bool]) -> Path | None: ...
+Save = Callable[[Snapshot, Orders], Path | None]  # puts a snapshot on the shelf
 
 
 class Writer:
-    """At most two copies of the state exist: one being written, one waiting. The second is made only if needed."""
+    """At most two copies of the state exist: one being written, one waiting. The second is made only if needed. Its
+    thread ends when there is nothing to write, so that a training that is let go of leaves nothing behind."""
 
     def __init__(self, save: Save) -> None:
         self._save = save
@@ -40,11 +37,6 @@ class Writer:
     @property
     def idle(self) -> bool:
         return self._waiting is None and self._writing is None
-
-    @property
-    def has_newer(self) -> bool:
-        """Whether another save waits behind the one being written."""
-        return self._waiting is not None
 
     def take_buffers(self) -> Buffers:
         """Waits for nothing: an unfinished save that has not been begun gives up its memory."""
@@ -88,23 +80,24 @@ class Writer:
             return self._changed.wait_for(lambda: self.idle, timeout_s)
 
     def _work(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._waiting is not None)
-                snapshot, self._waiting = self._waiting, None
-                self._writing = snapshot
-                hurry = self._hurry
-            assert snapshot is not None
-            self._write(snapshot, hurry=hurry)
+        while (snapshot := self._next()) is not None:
+            self._write(snapshot)
             with self._changed:
                 self._writing = None
                 self._spare.append(snapshot.buffers)
                 self._changed.notify_all()
 
-    def _write(self, snapshot: Snapshot, *, hurry: bool) -> None:
+    def _next(self) -> Snapshot | None:
+        with self._changed:
+            self._writing, self._waiting = self._waiting, None
+            if self._writing is None:
+                self._thread = None
+            return self._writing
+
+    def _write(self, snapshot: Snapshot) -> None:
         begun = time.monotonic()
         try:
-            made = self._save(snapshot, threads=4 if hurry else 1, dropped=self._overtaken)
+            made = self._save(snapshot, Orders(4 if self._hurry else 1, self._overtaken, self._newer_waits))
         except Dropped:
             return
         except Exception as error:  # whatever it is, the training must go on
@@ -116,5 +109,8 @@ class Writer:
         self.last = made
         self.written_s = time.monotonic() - begun
 
+    def _newer_waits(self) -> bool:
+        return self._waiting is not None
+
     def _overtaken(self) -> bool:
-        return self._hurry and self._waiting is not None
+        return self._hurry and self._newer_waits()

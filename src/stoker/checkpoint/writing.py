@@ -21,6 +21,15 @@ class Dropped(Exception):
     """A newer save makes this one pointless."""
 
 
+class Orders(NamedTuple):
+    """How a snapshot is to be written: with how many threads; `dropped` says that it is not worth going on, and
+    `newer_waits` that another is ready."""
+
+    threads: int
+    dropped: Callable[[], bool]
+    newer_waits: Callable[[], bool]
+
+
 class Written(NamedTuple):
     """What a manifest says of these files, and how many bytes had to be written for them."""
 
@@ -29,29 +38,22 @@ class Written(NamedTuple):
     moved_bytes: int
 
 
-def write_files(
-    snapshot: Snapshot,
-    folder: Path,
-    known: Mapping[str, Path],
-    *,
-    threads: int,
-    dropped: Callable[[], bool],
-) -> Written:
+def write_files(snapshot: Snapshot, folder: Path, known: Mapping[str, Path], orders: Orders) -> Written:
     """`known` says where on this disk a file with a given hash already is."""
     snapshot.settle()
     folder.mkdir(parents=True, exist_ok=True)
 
     def write(file: str, pieces: list[memoryview]) -> tuple[FileEntry, int]:
-        if dropped():
+        if orders.dropped():
             raise Dropped
         entry = FileEntry(sum(map(len, pieces)), digest(pieces))
         if (there := known.get(entry.sha256)) and _linked(there, folder / file):
             return entry, 0
-        _write(folder / file, pieces, dropped)
+        _write(folder / file, pieces, orders.dropped)
         return entry, entry.size_bytes
 
     files = list(snapshot.files())
-    done = in_threads(lambda one: write(one[0], one[1]), files, threads)
+    done = in_threads(lambda one: write(one[0], one[1]), files, orders.threads)
     sync_folder(folder)
     return Written(
         {file: entry for (file, _, _), (entry, _) in zip(files, done, strict=True)},
