@@ -53,15 +53,18 @@ def on_this_rank(words: Words, part: Any) -> Any:
 
 def together(words: Words, parts: list[Any]) -> Any:
     """The tensor, of the parts of all ranks in their order."""
-    (placement, *more), ranks = words["placements"], words["mesh"]["ranks"]
-    if more:
-        raise DoesNotFit(
-            f"a tensor is spread in {1 + len(more)} ways, and only ranks like those that saved it can read it"
-        )
-    if placement is None:
-        return parts[ranks[0]]
     torch = import_module("torch")
-    return torch.cat([parts[rank] for rank in ranks], placement).reshape(words["shape"])
+
+    def join(ranks: Any, placements: list[int | None]) -> Any:
+        """Of the ranks of a mesh, or of a row of it: it was cut along the first way first."""
+        if not placements:
+            return parts[ranks]
+        dim, *within = placements
+        if dim is None:
+            return join(ranks[0], within)
+        return torch.cat([join(row, within) for row in ranks], dim)
+
+    return join(words["mesh"]["ranks"], words["placements"]).reshape(words["shape"])
 
 
 def _describe(mesh: Any) -> Words:
