@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from array import array
 from collections.abc import Callable
 from dataclasses import replace
@@ -205,6 +206,21 @@ def test_full_disk_is_loud_and_the_training_goes_on(capsys: pytest.CaptureFixtur
     state.step()
     state.finish()
     assert state.trouble is None
+
+
+def test_save_at_the_end_of_the_interpreter_which_starts_no_more_threads_is_made(
+    begin: Callable[..., Checkpoint], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = begin()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as ending:
+        ending.setattr(threading.Thread, "start", refuse)
+        state.steps = 3
+        state.save(wait=True)
+    assert begin().steps == 3
 
 
 def test_save_that_fails_leaves_nothing_half_made(begin: Callable[..., Checkpoint], tmp_path: Path) -> None:

@@ -69,10 +69,15 @@ class Writer:
         with self._changed:
             self._waiting = snapshot
             self._hurry = hurry
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="stoker-checkpoint", daemon=True)
+            if self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._work, name="stoker-checkpoint", daemon=True)
+            try:
                 self._thread.start()
-            self._changed.notify_all()
+                return
+            except RuntimeError:  # the interpreter is about to end and starts no more of them
+                pass
+        self._work()
 
     def finish(self, timeout_s: float | None = None) -> bool:
         """Waits until everything handed over is safe, dropped or failed."""
