@@ -399,7 +399,7 @@ def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: P
     assert done.stderr.splitlines()[0] == "wrote stoker.yaml"
     assert "python train.py" in done.stderr
     assert "there is a `stoker.yaml` here already" in here.stoker("init", code=2).stderr
-    here.stoker("init", "--force")
+    here.stoker("init", "train.py", "--force")
     assert "python train.py" in here.stoker("plan").stdout
     assert here.stoker("run").stdout == "trained\n"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from stoker.client import jobfile
 from stoker.client.starter import starter
+from stoker.errors import BadInput
 from stoker.model.job import Job
 
 
@@ -55,6 +57,33 @@ def test_the_script_is_found_by_its_name_and_then_by_what_it_does(job_for):
     assert job_for("b", utils_py="x = 1", experiment_py="if __name__ == '__main__': pass").run == "python experiment.py"
     assert job_for("c", data_py="", net_py="import torch").run == "python net.py"
     assert job_for("d", setup_py="if __name__ == '__main__': pass", train_bert_py="").run == "python train_bert.py"
+
+
+def test_a_script_that_is_named_is_taken(tmp_path: Path):
+    for name in ("train.py", "evaluate.py", "src/fit.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(FLAGS)
+    assert "run: python evaluate.py --output-dir ${outputs}" in starter(tmp_path, Path("evaluate.py"))
+    assert "run: python src/fit.py --output-dir" in starter(tmp_path, Path("./src/../src/fit.py"))
+    assert starter(tmp_path, tmp_path / "train.py") == starter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("gone.py", "there is no file `gone.py` here"),
+        ("src", "there is no file `src` here"),
+        ("../other.py", "`../other.py` is not in this folder"),
+        ("train.sh", "`train.sh` cannot be read as Python"),
+    ],
+)
+def test_a_script_that_cannot_be_meant_is_refused(tmp_path: Path, named: str, said: str):
+    folder = tmp_path / "code"
+    (folder / "src").mkdir(parents=True)
+    (tmp_path / "other.py").write_text("x = 1")
+    (folder / "train.sh").write_text("exec python train.py --lr 0.1")
+    with pytest.raises(BadInput, match=re.escape(said)):
+        starter(folder, Path(named))
 
 
 def test_flags_for_folders_are_filled_in(job_for):

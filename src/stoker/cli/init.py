@@ -20,18 +20,21 @@ _FILE = "stoker.yaml"
     cls=Command,
     examples=[
         ("stoker init", "look at this folder and write stoker.yaml"),
+        ("stoker init src/train.py", "for this script, if there are several"),
         ("stoker init --force", "write it anew"),
     ],
 )
+@click.argument("script", required=False, type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help=f"Replace a {_FILE} that is there.")
 @json_option()
-def command(force: bool, as_json: bool) -> None:
+def command(script: Path | None, force: bool, as_json: bool) -> None:
     """Write a first job file for this folder.
 
-    Looks for the training script, its arguments, requirements and data. Files are read, never run.
+    Looks for the training script unless you name it, for its arguments, requirements and data. Files are read, never
+    run.
     """
     path = Path(_FILE)
-    text = starter(Path.cwd())
+    text = starter(Path.cwd(), script)
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
 
-from stoker.client.script import Flag, Script, find
+from stoker.client.script import Flag, Script, find, look
+from stoker.errors import BadInput
 
 _PLACES = ("outputs", "output", "results", "result", "out", "models", "saved_models", "artifacts", "runs", "logs")
 _OUTPUT_FLAG = re.compile(
@@ -20,9 +22,10 @@ _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
 _COLUMN = 40
 
 
-def starter(folder: Path) -> str:
-    """The text of a commented `stoker.yaml` that fits the folder. The same folder always gives the same text."""
-    script = find(folder)
+def starter(folder: Path, named: Path | None = None) -> str:
+    """The text of a commented `stoker.yaml` that fits the folder, and its script if that is named. The same folder
+    always gives the same text."""
+    script = find(folder) if named is None else _named(folder, named)
     name = _name(folder.absolute().name)
     if script is None:
         return "\n".join([_HEAD, f"name: {name}", _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""])
@@ -36,6 +39,21 @@ def starter(folder: Path) -> str:
 
 _HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker plan` shows what that would do."
 _NO_SCRIPT = "no script was found here: write your command"
+
+
+def _named(folder: Path, path: Path) -> Script:
+    """The script at a path that is meant from the folder."""
+    if not (folder / path).is_file():
+        raise BadInput(f"there is no file `{path}` here")
+    inside = Path(os.path.relpath(folder / path, folder))
+    if ".." in inside.parts:
+        hint = "go to the folder that your code is in: that is what a run gets"
+        raise BadInput(f"`{path}` is not in this folder", hint=hint)
+    script = look(folder / path, inside.as_posix())
+    if script is None:
+        hint = "without a script, `stoker init` writes a file whose `run` you can make any command"
+        raise BadInput(f"`{path}` cannot be read as Python", hint=hint)
+    return script
 
 
 def _name(folder: str) -> str:
