@@ -143,9 +143,9 @@ HUGGING_FACE = """
 SCRIPTS = {
     "torch-atomic": TORCH.replace("SAVE", ATOMIC),
     "torch-in-place": TORCH.replace("SAVE", IN_PLACE).replace("16", "28"),
-    "keras-model-checkpoint": KERAS,
+    "keras-model-checkpoint": KERAS.replace("epochs=16", "epochs=28"),
     "keras-backup-and-restore": BACKUP.replace("epochs=16", "epochs=28"),
-    "lightning-last": LIGHTNING,
+    "lightning-last": LIGHTNING.replace("max_epochs=16", "max_epochs=28"),
     "hugging-face-trainer": HUGGING_FACE,
 }
 
