@@ -87,12 +87,12 @@ def test_frozen_weights_changed_meanwhile_are_noticed(tmp_path: Path, capsys: py
     optimizer = torch.optim.SGD(model[0].parameters(), 0.1)
     state = Checkpoint(model=model, optimizer=optimizer, every="1h", folder=tmp_path)
     learn(model, optimizer)
-    held, begin = [], state._saving._copier.begin
-    state._saving._copier.begin = held.append  # a copier that is late
+    held, hand_over = [], state._saving._copier.hand
+    state._saving._copier.hand = held.append  # a copier that is late
     state.steps += 1
     state.save()
     model[1].weight.add_(1.0)
-    begin(held[0])
+    hand_over(held[0])
     learn(model, optimizer)
     state.finish()
     assert "changed between two steps" in capsys.readouterr().err
@@ -105,12 +105,12 @@ def test_frozen_weights_changed_meanwhile_are_noticed(tmp_path: Path, capsys: py
 def test_a_learning_rate_that_is_changed_before_the_next_step_is_saved_as_it_was(tmp_path: Path) -> None:
     model, optimizer, state = begin(tmp_path)
     learn(model, optimizer)
-    held, hand_over = [], state._saving._copier.begin
-    state._saving._copier.begin = held.append
+    held, hand_over = [], state._saving._copier.hand
+    state._saving._copier.hand = held.append
     state.step()
     optimizer.param_groups[0]["lr"] = 7.0
     hand_over(held[0])
-    state._saving._copier.begin = hand_over
+    state._saving._copier.hand = hand_over
     state.finish()
     _, again, _ = begin(tmp_path)
     assert again.param_groups[0]["lr"] == 0.1

@@ -8,14 +8,12 @@ the changes of every tensor, which tells whether something else has changed one 
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
 from typing import Any
 
 
 class Copying:
-    """`work` makes the copy, in a `Copier`; `tensors` are those that must not change until it is done."""
+    """`work` makes the copy, beside the training; `tensors` are those that must not change until it is done."""
 
     def __init__(self, tensors: Sequence[Any], work: Callable[[], None]) -> None:
         """Raises RuntimeError where PyTorch does not count the changes of one, as in inference mode."""
@@ -51,25 +49,3 @@ class Copying:
                 self._verdict = [tensor._version for tensor in self._tensors] == self._versions
                 self._tensors = ()
             return self._verdict
-
-
-class Copier:
-    """A thread of its own, because the one that writes may be busy. Handing it something costs a few microseconds. It
-    ends with this object."""
-
-    def __init__(self) -> None:
-        self._jobs: SimpleQueue[Copying | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def begin(self, copying: Copying) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=_copy_all, args=(self._jobs,), name="stoker-copy", daemon=True)
-            self._thread.start()
-            weakref.finalize(self, self._jobs.put, None).atexit = False
-        self._jobs.put(copying)
-
-
-def _copy_all(jobs: SimpleQueue[Copying | None]) -> None:
-    while (job := jobs.get()) is not None:
-        job.run()
-        del job  # and with it the training, which may be let go of while this waits for the next

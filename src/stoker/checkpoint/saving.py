@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from stoker.checkpoint import steady, surroundings
-from stoker.checkpoint.copying import Copier, Copying
+from stoker.checkpoint.copying import Copying
 from stoker.checkpoint.interval import Cost
 from stoker.checkpoint.parts import Part
 from stoker.checkpoint.progress import Progress
@@ -16,6 +16,7 @@ from stoker.checkpoint.shelf import say
 from stoker.checkpoint.snapshot import Snapshot, mark_of_gpu
 from stoker.checkpoint.structure import Flattener
 from stoker.checkpoint.toll import Toll
+from stoker.checkpoint.worker import Worker
 from stoker.checkpoint.writer import Writer
 
 States = dict[str, Any]  # what the parts say their states are, by their names
@@ -29,7 +30,7 @@ class Saving:
         self._optimizers = optimizers
         self._progress = progress
         self._writer = writer
-        self._copier = Copier()
+        self._copier = Worker("stoker-copy")  # of its own, because the one that writes may be busy
         self._copying: Copying | None = None
         self._overlap = bool(optimizers)
         self._flat: Flattener | None = None
@@ -121,7 +122,7 @@ class Saving:
         except RuntimeError:  # a tensor made in inference mode, whose changes nobody counts
             self._overlap = False
             return False
-        self._copier.begin(self._copying)
+        self._copier.hand(self._copying.run)
         return True
 
     def _copy(self, snapshot: Snapshot, flat: Flattener, aside: Mapping[str, Any]) -> None:

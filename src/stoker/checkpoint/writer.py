@@ -13,14 +13,14 @@ from stoker.checkpoint.buffers import Buffers
 from stoker.checkpoint.leaves import Leaf
 from stoker.checkpoint.shelf import say
 from stoker.checkpoint.snapshot import Snapshot
+from stoker.checkpoint.worker import Worker
 from stoker.checkpoint.writing import Dropped, Orders
 
 Save = Callable[[Snapshot, Orders], Path | None]  # puts a snapshot on the shelf
 
 
 class Writer:
-    """At most two copies of the state exist: one being written, one waiting. The second is made only if needed. Its
-    thread ends when there is nothing to write, so that a training that is let go of leaves nothing behind."""
+    """At most two copies of the state exist: one being written, one waiting. The second is made only if needed."""
 
     def __init__(self, save: Save) -> None:
         self._save = save
@@ -29,7 +29,8 @@ class Writer:
         self._waiting: Snapshot | None = None
         self._writing: Snapshot | None = None
         self._hurry = False
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("stoker-checkpoint")
+        self._at_work = False
         self.trouble: str | None = None
         self.written_s = 0.0
         self.last: Path | None = None
@@ -69,15 +70,10 @@ class Writer:
         with self._changed:
             self._waiting = snapshot
             self._hurry = hurry
-            if self._thread is not None:
+            if self._at_work:
                 return
-            self._thread = threading.Thread(target=self._work, name="stoker-checkpoint", daemon=True)
-            try:
-                self._thread.start()
-                return
-            except RuntimeError:  # the interpreter is about to end and starts no more of them
-                pass
-        self._work()
+            self._at_work = True
+        self._worker.hand(self._work)
 
     def finish(self, timeout_s: float | None = None) -> bool:
         """Waits until everything handed over is safe, dropped or failed."""
@@ -95,8 +91,7 @@ class Writer:
     def _next(self) -> Snapshot | None:
         with self._changed:
             self._writing, self._waiting = self._waiting, None
-            if self._writing is None:
-                self._thread = None
+            self._at_work = self._writing is not None
             return self._writing
 
     def _write(self, snapshot: Snapshot) -> None:
