@@ -13,13 +13,15 @@ from typing import Any
 
 
 class Copying:
-    """`work` makes the copy, beside the training; `tensors` are those that must not change until it is done."""
+    """`work` makes the copy, beside the training; `tensors` are those that must not change until it is done. `then` is
+    called when nobody waits any more."""
 
-    def __init__(self, tensors: Sequence[Any], work: Callable[[], None]) -> None:
+    def __init__(self, tensors: Sequence[Any], work: Callable[[], None], then: Callable[[], None]) -> None:
         """Raises RuntimeError where PyTorch does not count the changes of one, as in inference mode."""
         self._tensors = tensors
         self._versions = [tensor._version for tensor in tensors]
         self._work: Callable[[], None] | None = work
+        self._then: Callable[[], None] | None = then
         self._verdict: bool | None = None
         self._judging = threading.Lock()
         self._working = threading.Lock()  # quicker to make than an event
@@ -27,14 +29,16 @@ class Copying:
         self.error: Exception | None = None  # that the work ended with
 
     def run(self) -> None:
-        work, self._work = self._work, None
+        (work, self._work), (then, self._then) = (self._work, None), (self._then, None)
         assert work is not None
+        assert then is not None
         try:
             work()
         except Exception as error:
             self.error = error
         finally:
             self._working.release()
+        then()
 
     def wait(self) -> None:
         with self._working:

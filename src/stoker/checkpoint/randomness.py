@@ -35,6 +35,8 @@ class _Numpy:
     most scripts it is the same at every save."""
 
     def __init__(self) -> None:
+        self._generator: Any = None
+        self._memory: Any = None  # that it draws numbers from
         self._seen = b""
         self._last: Any = None
 
@@ -46,15 +48,17 @@ class _Numpy:
         return self._last
 
     def _look(self, numpy: Any) -> bytes:
-        """The memory that numbers are drawn from; empty where it is not to be had."""
+        """What is in that memory; empty where it is not to be had."""
         ask: Callable[[], Any] = getattr(numpy.random, "get_bit_generator", lambda: None)
         generator = ask()
-        if type(generator).__name__ != "MT19937":
-            return b""
-        return ctypes.string_at(generator.ctypes.state_address, _MT19937_BYTES)
+        if generator is not self._generator:
+            known = type(generator).__name__ == "MT19937"
+            self._generator = generator
+            self._memory = _Mt19937.from_address(generator.ctypes.state_address) if known else None
+        return self._memory.raw if self._memory is not None else b""
 
 
-_MT19937_BYTES = 625 * 4  # 624 numbers, and which comes next
+_Mt19937 = ctypes.c_char * (625 * 4)  # 624 numbers, and which comes next
 _numpy = _Numpy()
 
 

@@ -66,6 +66,7 @@ class Saving:
             snapshot = Snapshot(self._progress.take(), self._number, form)
             self._copy(snapshot, flat, {})
             self._writer.submit(snapshot, hurry=hurry)
+            self._writer.begin()
         self._blocked_s = time.perf_counter() - begun
         self._toll.add(self._blocked_s)
 
@@ -118,7 +119,7 @@ class Saving:
             self._writer.submit(snapshot)
 
         try:
-            snapshot.copying = self._copying = Copying(list(watched.values()), work)
+            snapshot.copying = self._copying = Copying(list(watched.values()), work, self._writer.begin)
         except RuntimeError:  # a tensor made in inference mode, whose changes nobody counts
             self._overlap = False
             return False

@@ -15,17 +15,16 @@ Watched = dict[int, Any]  # tensors by identity
 
 def changed_by(optimizers: Iterable[Any]) -> Watched | None:
     """Their parameters and moments; None where some are not in main memory, or their changes are not counted."""
-    tensor = sys.modules["torch"].Tensor
+    torch = sys.modules["torch"]
+    tensor, usual = torch.Tensor, (torch.Tensor, torch.nn.Parameter)  # which is quicker to ask than what is rare
     found: Watched = {}
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            for one in group["params"]:
-                found[id(one)] = one
+            found |= {id(one): one for one in group["params"]}
         for slot in optimizer.state.values():
-            for one in slot.values():
-                if isinstance(one, tensor):
-                    found[id(one)] = one
-    return found if all(one.is_cpu and not is_spread(one) for one in found.values()) else None
+            found |= {id(one): one for one in slot.values() if isinstance(one, tensor)}
+    here = all(one.is_cpu and (type(one) in usual or not is_spread(one)) for one in found.values())
+    return found if here else None
 
 
 def hold(state: MutableMapping[str, Any], watched: Watched) -> bool:

@@ -66,10 +66,14 @@ class Writer:
         threading.Thread(target=work, name="stoker-buffers", daemon=True).start()
 
     def submit(self, snapshot: Snapshot, *, hurry: bool = False) -> None:
-        """With `hurry` a save under way is given up for this one, and all cores work on it."""
+        """To be written once `begin` is called. With `hurry` a save under way is given up for this one, and all cores
+        work on it."""
         with self._changed:
             self._waiting = snapshot
             self._hurry = hurry
+
+    def begin(self) -> None:
+        with self._changed:
             if self._at_work:
                 return
             self._at_work = True
