@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-_LARGE_BYTES = 4 << 20  # a huge page lies in it whole
+from stoker.checkpoint.packing import LARGE_BYTES
+
 _SLOW_NS = 1_500_000  # of the processor's time: a huge page that is at hand takes 0.2 ms, another one 5 ms
 
 
@@ -22,7 +23,7 @@ class Memory:
 
     def room(self, size_bytes: int) -> memoryview:
         """Private to this process; what is large is on pages of its own and, unlike a bytearray, not written to yet."""
-        if size_bytes < _LARGE_BYTES:
+        if size_bytes < LARGE_BYTES:  # in one that is larger, a huge page lies whole
             return memoryview(bytearray(size_bytes))
         room = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if self.huge:
