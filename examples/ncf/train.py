@@ -123,13 +123,13 @@ def train(seat: Seat) -> bool:
     check_settings(state, material)
     state.setdefault("best", -1.0)
     for epoch in state.epochs(args.epochs):
-        begun, seen, loss = time.perf_counter(), 0, 0.0
+        begun, seen = time.perf_counter(), 0
         stop = False
         for number in state.batches(range(len(samples))):
             users, films = (torch.from_numpy(one).to(DEVICE) for one in samples.batch(epoch, number))
             optimizer.zero_grad(set_to_none=False)
             place = [args.seed, epoch, number]
-            loss = learn(model, users, films, max(1, args.piece // IN_GROUP), args.dropout, place, seat)
+            state["loss"] = learn(model, users, films, max(1, args.piece // IN_GROUP), args.dropout, place, seat)
             optimizer.step()
             seen += films.numel()
             state.step()
@@ -140,9 +140,11 @@ def train(seat: Seat) -> bool:
         speed = seen / (time.perf_counter() - begun)
         hits, gains, judged = over_all(evaluate(model, dataset, args.top, slice(seat.rank, None, seat.world)), seat)
         rate, gain = hits / judged, gains / judged
-        state.report(**{f"hr@{args.top}": rate, f"ndcg@{args.top}": gain, "loss": loss, "samples_per_s": speed})
+        state.report(
+            **{f"hr@{args.top}": rate, f"ndcg@{args.top}": gain, "loss": state["loss"], "samples_per_s": speed}
+        )
         measured = f"hr@{args.top} {rate:.4f}  ndcg@{args.top} {gain:.4f}"
-        tell(seat, f"epoch {epoch + 1:3}  loss {loss:.4f}  {measured}  {speed:,.0f} samples/s")
+        tell(seat, f"epoch {epoch + 1:3}  loss {state['loss']:.4f}  {measured}  {speed:,.0f} samples/s")
         if rate > state["best"]:
             state["best"], state["gain"] = rate, gain
             champion.load_state_dict(model.state_dict())

@@ -274,6 +274,21 @@ def test_killed_in_the_middle_it_ends_with_the_same_bits(
         assert same(Checkpoint.load_weights(one, part), Checkpoint.load_weights(other, part)), part
 
 
+def test_killed_behind_the_last_batch_of_an_epoch_it_still_knows_its_loss(tmp_path: Path, cache: Path) -> None:
+    """With one batch in an epoch, every save is behind the last."""
+    one_batch = (*LONGER, "--batch_size", "1000000", "--cache", str(cache))
+    command = [sys.executable, str(FOLDER / "train.py"), *one_batch]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment(OMP_NUM_THREADS="1"))
+    while process.poll() is None and not list((tmp_path / "checkpoints").glob("step-*")):
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    saved = int(max((tmp_path / "checkpoints").glob("step-*")).name[5:])
+    losses = epochs(program("train.py", *one_batch, folder=tmp_path, OMP_NUM_THREADS="1"))
+    assert min(losses) == saved  # an epoch whose only step is done, but not its end
+    assert "loss 0.0000" not in losses[saved]
+
+
 def test_evicted_run_of_stoker_ends_with_the_same_model(
     tmp_path: Path, cache: Path, stoker: Any, undisturbed: tuple[Path, str]
 ) -> None:
