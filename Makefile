@@ -63,7 +63,7 @@ demo: .venv/torch .services/installed  ## the whole mission: trained on a spot m
 	@$(BIN)/python examples/demo.py
 
 test: frameworks  ## everything but the long proofs
-	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-fast: install  ## the pure rings
 	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow"
