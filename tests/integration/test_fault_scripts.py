@@ -16,7 +16,7 @@ from shell import Shell
 pytestmark = [pytest.mark.timeout(600)]
 
 AT_ONCE = 10
-SHORT, LONG = 20, 200
+SHORT, LONG = 10, 200
 MOST_MISSED = 0.1  # of the mishaps: a busy machine may not look at every run in time
 SPEED = 5  # a notice of 30 s leaves a script six
 REGIONS = ["eastus", "eastus2", "westus2", "northeurope", "westeurope", "uksouth", "swedencentral"]
