@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator
 from itertools import count
 
@@ -11,7 +10,6 @@ import pytest
 from stoker.checkpoint.memory import Memory
 
 MB = 1 << 20
-pytestmark = pytest.mark.skipif(not hasattr(mmap, "MADV_HUGEPAGE"), reason="this system has no huge pages")
 
 
 def ticking(step_ns: int) -> Memory:
