@@ -62,6 +62,20 @@ class JobInvalid(BadInput):
         return f"{self.file}:{problem.line}:{problem.column}: {problem}"
 
 
+class TooLarge(BadInput):
+    """A request is larger than the server reads. Nothing of it was used."""
+
+    code = "too-large"
+    http_status = 413
+
+
+class TooSlow(BadInput):
+    """A request did not arrive in time. Nothing of it was used."""
+
+    code = "too-slow"
+    http_status = 408
+
+
 class BudgetTooSmall(BadInput):
     """What may be spent is less than the shortest attempt costs. The message names the least that would do."""
 
@@ -205,6 +219,12 @@ class Corrupt(StoreFailed):
     code = "store-corrupt"
 
 
+class Malformed(Corrupt):
+    """What a node wrote is not what an agent writes: of another type, out of bounds, or too large. It is not used."""
+
+    code = "malformed"
+
+
 class Unanswered(StokerError):
     """Something outside has not answered in time. What was asked of it may have been done all the same."""
 
@@ -258,6 +278,12 @@ class NoCapacity(ProviderFailed):
     """The provider has none of this size in this place now: another place, size or time may do."""
 
     code = "no-capacity"
+
+
+class PriceTooHigh(ProviderFailed):
+    """A spot machine costs more now than the run may pay: another size or place, a later time, or on-demand may do."""
+
+    code = "price-too-high"
 
 
 class QuotaReached(ProviderFailed):

@@ -12,6 +12,7 @@ from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
 
 Position = tuple[int, int]  # attempt and number within it: later ones are greater
+SPAN = 1_000_000  # sets that each machine of an attempt numbers for itself: two of them never make the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +55,42 @@ class Fence:
     attempt: int
     base_attempt: int = 0  # 0: it began from nothing
     base_number: int = 0
+    incarnation: int = 1  # of the attempt's machines, which has taken over
+    id: str = ""  # whose claim this is, where several may try
 
     @property
     def base(self) -> Position:
         return self.base_attempt, self.base_number
 
+    @property
+    def author(self) -> Position:
+        return self.attempt, self.incarnation
 
-def claim(attempt: int) -> Fence:
-    """The fence of an attempt that has yet to find its base: it keeps earlier attempts out, and hides nothing."""
-    return Fence(attempt, attempt, 0)
+
+def claim(attempt: int, incarnation: int = 1, id: str = "") -> Fence:
+    """The fence of a machine that has yet to find its base: it keeps earlier ones out, and hides nothing."""
+    return Fence(attempt, attempt, first_number(incarnation), incarnation, id)
+
+
+def first_number(incarnation: int) -> int:
+    """The sets of a machine have greater numbers than this."""
+    return (incarnation - 1) * SPAN
 
 
 def visible(positions: Iterable[Position], fences: Collection[Fence]) -> list[Position]:
     """The sets that count, newest first."""
-    kept = [one for one in positions if all(one[0] >= fence.attempt or one <= fence.base for fence in fences)]
+    kept = [one for one in positions if all(author(one) >= fence.author or one <= fence.base for fence in fences)]
     return sorted(kept, reverse=True)
 
 
-def fenced(attempt: int, fences: Iterable[Fence]) -> bool:
-    """Another attempt has taken over from this one."""
-    return any(fence.attempt > attempt for fence in fences)
+def author(position: Position) -> Position:
+    """Which machine of which attempt has made a set."""
+    return position[0], max(position[1] - 1, 0) // SPAN + 1
+
+
+def fenced(attempt: int, fences: Iterable[Fence], incarnation: int = 1) -> bool:
+    """Another attempt, or another machine of this one, has taken over."""
+    return any(fence.author > (attempt, incarnation) for fence in fences)
 
 
 def retained(sets: Collection[CheckpointSet], keep: int, best: str = "") -> set[Position]:

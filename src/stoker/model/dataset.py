@@ -41,10 +41,9 @@ class DataFile(NamedTuple):
     key: str = ""
     etag: str = ""
 
-    @property
-    def stored_at(self) -> str:
-        """The key of its content in the store."""
-        return self.key or layout.content(self.sha256)
+    def stored_in(self, dataset: str) -> str:
+        """The key of its content in the store of the dataset with this name."""
+        return self.key or layout.content(dataset, self.sha256)
 
 
 @dataclass(frozen=True, slots=True)

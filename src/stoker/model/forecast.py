@@ -18,6 +18,7 @@ class Past:
     start_s: float | None = None  # from asking for a node to the script's start
     lost_s: float | None = None  # work done twice, for each node that was taken away
     evictions: int = 0
+    said_h: float | None = None  # hours of work, as somebody says, whatever earlier runs took
     spot_s: float = 0.0  # that nodes were there in all, and could be taken away
 
     @property

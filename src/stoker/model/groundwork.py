@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from stoker.model.accountform import AccountForm
+from stoker.model.finding import Finding
 from stoker.model.handover import Handover
+from stoker.model.node import Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class Asked:
     options: Mapping[str, Any]
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)  # of whoever asks
     twin: Mapping[str, Any] | None = field(default=None, repr=False)  # the twin's address and login; None: the cloud
+    folder: Path | None = None  # Stoker's own, where the account is that runs use; None: the options describe one
 
     def text(self, key: str) -> str:
         return str(self.options.get(key) or "").strip()
@@ -71,6 +77,7 @@ class Groundwork(Protocol):
     """A provider's own, found by its entry point in the group `stoker.groundworks`. Made without arguments."""
 
     options: ClassVar[Sequence[Option]]
+    form: ClassVar[AccountForm]  # what its hand-over may say of an account
 
     def plan(self, asked: Asked) -> list[Piece]:
         """What is wanted, in the order it is made, and how much of it is there. Changes nothing."""
@@ -79,6 +86,21 @@ class Groundwork(Protocol):
     def lay(self, asked: Asked, tell: Callable[[Piece], None]) -> Handover:
         """Makes what is missing and changes what differs; `tell` hears of each. May be repeated at any time, and mends
         what a crash has left half done."""
+        ...
+
+    def preflight(self, asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
+        """Whether a run with one of these needs could start, asked of the cloud itself. Costs nothing, and leaves
+        nothing behind. What an administrator is about to set up is asked for only as far as it can be there."""
+        ...
+
+    def recording(self, asked: Asked, file: Path) -> AbstractContextManager[None]:
+        """While it is open, every request to the cloud and its answer are written to the file, without secrets: those
+        of this program, and those of the server that runs are given to."""
+        ...
+
+    def drill(self, asked: Asked, key: str) -> str:
+        """Has the cloud evict the machine of a node, as it does with spot machines. Returns what the cloud will do to
+        restore it, in words; empty: nothing. Raises NotFound where there is no such machine."""
         ...
 
     def survey(self, asked: Asked) -> list[Piece]:

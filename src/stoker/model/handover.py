@@ -1,21 +1,40 @@
-"""The one file that an administrator hands to practitioners: a workspace's accounts and its store, and no secret."""
+"""The one file that an administrator hands to practitioners: a workspace's accounts and its store, and no secret.
+
+It may come from anybody, so that every field is known, typed and bounded, and none names a file of this computer.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stoker.errors import BadInput
 from stoker.model import wire
+from stoker.model.accountform import AccountForm, Address, Flag, Text
+from stoker.model.fields import nearest
 
 VERSION = 1
+MOST_BYTES = 64 << 10
 _MARK = "stoker-workspace"
 _ASK_AGAIN = "ask your administrator for the file again"
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?")
-_PROVIDER = re.compile(r"[a-z][a-z0-9-]*")
+_NAMED = Text(_NAME.pattern, "up to 30 lower-case letters, digits and `-`")
+_PEM = re.compile(
+    r"(?:-----BEGIN CERTIFICATE-----\n(?:[A-Za-z0-9+/=]{1,76}\n){1,100}-----END CERTIFICATE-----\n?){1,4}"
+)
+_STORE: dict[str, Text | Flag] = {
+    "name": _NAMED,
+    "url": Text(r"[!-~]+", "the URL of a store"),
+    "credential": Text(r"login|none", "`login` or `none`: others need a secret"),
+    "default": Flag(),
+}
+_STORE_VALUES: dict[str, Text | Address] = {
+    "tenant": Text(r"[A-Za-z0-9.-]{0,64}", "a tenant's id"),
+    "authority": Address(own=()),
+}
 # Words that name a secret. Whoever adds one to a file by hand is told, before it travels.
 _SECRET = re.compile(r"(?i)^(secret|password|passwd|key|account_?key|sas|token|connection_?string|client_secret)$")
 
@@ -34,13 +53,15 @@ class TeamStore:
 @dataclass(frozen=True, slots=True)
 class Handover:
     """`accounts` has what each provider reads, by the provider's name; `login` says in commands how to log in, and
-    `admission` what an administrator runs for somebody who may not do enough yet."""
+    `admission` what an administrator runs for somebody who may not do enough yet. `certificate` is the text of the
+    authority that vouches for the hosts of a cloud of one's own."""
 
     name: str
     accounts: Mapping[str, Mapping[str, Any]]
     store: TeamStore | None = None
     login: tuple[str, ...] = ()
     admission: str = ""
+    certificate: str = ""
 
     def to_text(self) -> str:
         """Readable, and the same for the same workspace."""
@@ -48,27 +69,19 @@ class Handover:
         return json.dumps(facts, indent=2, ensure_ascii=False) + "\n"
 
 
-def read_handover(text: str, place: str) -> Handover:
-    """Raises BadInput, in words, for a file that is damaged, newer, or something else."""
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise BadInput(f"{place} is damaged: {error}", hint=_ASK_AGAIN) from None
-    if not isinstance(found, dict) or found.get("file") != _MARK:
-        raise BadInput(f"{place} is not the file of a workspace", hint="`stoker admin setup` writes one")
+def read_handover(text: str, place: str, forms: Mapping[str, AccountForm]) -> Handover:
+    """`forms` say what each provider's account may hold. Raises BadInput, naming the field, for a file that is damaged,
+    newer, hostile or something else."""
+    found = _parsed(text, place)
     version = found.get("version")
-    if not isinstance(version, int) or version < 1:
-        raise BadInput(f"{place} is damaged: its version is {version!r}", hint=_ASK_AGAIN)
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise BadInput(f"{place} is damaged: its version is {_shown(version)}", hint=_ASK_AGAIN)
     if version > VERSION:
         raise BadInput(
-            f"{place} was written by a newer Stoker: its version is {version}, this one reads {VERSION}",
+            f"{place} was written by a newer Stoker: its version is {_shown(version)}, this one reads {VERSION}",
             hint="pip install --upgrade stoker",
         )
-    try:
-        handover = wire.from_plain(Handover, found)
-    except (KeyError, TypeError, ValueError):
-        raise BadInput(f"{place} is damaged: a part is missing or of another form", hint=_ASK_AGAIN) from None
-    return _checked(handover, place)
+    return _Reader(place, forms).handover(found)
 
 
 def checked_workspace(name: str) -> str:
@@ -79,24 +92,106 @@ def checked_workspace(name: str) -> str:
     return name
 
 
-def _checked(handover: Handover, place: str) -> Handover:
-    store = handover.store
-    texts = (
-        handover.name,
-        *((store.name, store.url, store.credential) if store else ()),
-        *handover.login,
-        handover.admission,
-    )
-    if not all(isinstance(one, str) for one in texts):
-        raise BadInput(f"{place} is damaged: a name in it is no text", hint=_ASK_AGAIN)
-    checked_workspace(handover.name)
-    for provider, account in handover.accounts.items():
-        if not _PROVIDER.fullmatch(provider) or not isinstance(account, Mapping):
-            raise BadInput(f"{place} is damaged: `{provider}` is no provider's account")
-    for words in (*handover.accounts.values(), store.values if store else {}):
-        if named := next((word for word in words if _SECRET.match(word)), ""):
+def _parsed(text: str, place: str) -> dict[str, Any]:
+    if len(text) > MOST_BYTES:
+        raise BadInput(f"{place} is not the file of a workspace: it is too large", hint=_ASK_AGAIN)
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise BadInput(f"{place} is damaged: it is nested too deeply", hint=_ASK_AGAIN) from None
+    except ValueError as error:
+        raise BadInput(f"{place} is damaged: {error}", hint=_ASK_AGAIN) from None
+    if not isinstance(found, dict) or found.get("file") != _MARK:
+        raise BadInput(f"{place} is not the file of a workspace", hint="`stoker admin setup` writes one")
+    return found
+
+
+class _Reader:
+    """Goes through one file, field by field."""
+
+    def __init__(self, place: str, forms: Mapping[str, AccountForm]) -> None:
+        self._place = place
+        self._forms = forms
+
+    def handover(self, found: dict[str, Any]) -> Handover:
+        self._only(found, ("file", "version", *Handover.__slots__), "")
+        self._fits("name", found.get("name"), _NAMED)
+        accounts = self._mapping(found.get("accounts"), "accounts", self._forms)
+        login, admission = found.get("login", []), found.get("admission", "")
+        known = [self._forms[provider] for provider in accounts] or list(self._forms.values())
+        commands = Text("|".join(form.login for form in known), "the commands that a set-up writes", many=5)
+        self._fits("login", login, commands)
+        told = Text("|".join(("", *(form.admission for form in known))), "the command that a set-up writes")
+        self._fits("admission", admission, told)
+        return Handover(
+            found["name"],
+            {provider: self._account(provider, account) for provider, account in accounts.items()},
+            self._store(found.get("store")),
+            tuple(login),
+            admission,
+            self._certificate(found.get("certificate", "")),
+        )
+
+    def _account(self, provider: str, found: object) -> Mapping[str, Any]:
+        form, where = self._forms[provider], f"accounts.{provider}"
+        account = self._mapping(found, where, form.fields)
+        for name in form.required:
+            if name not in account:
+                raise self._wrong(f"{where}.{name}", "nothing", form.fields[name].expected)
+        for name, value in account.items():
+            self._fits(f"{where}.{name}", value, form.fields[name])
+        return account
+
+    def _store(self, found: object) -> TeamStore | None:
+        if found is None:
+            return None
+        store: dict[str, Any] = {"credential": "login", "values": {}, "default": True}
+        store |= self._mapping(found, "store", TeamStore.__slots__)
+        for name, form in _STORE.items():
+            self._fits(f"store.{name}", store.get(name), form)
+        values = self._mapping(store["values"], "store.values", _STORE_VALUES)
+        for name, value in values.items():
+            self._fits(f"store.values.{name}", value, _STORE_VALUES[name])
+        return TeamStore(**store)
+
+    def _certificate(self, found: object) -> str:
+        if not isinstance(found, str) or (found and not _PEM.fullmatch(found)):
+            raise self._wrong("certificate", "something else", "certificates in PEM form, and nothing else")
+        return found
+
+    def _mapping(self, found: object, where: str, known: Iterable[str]) -> dict[str, Any]:
+        if not isinstance(found, dict):
+            raise self._wrong(where, _shown(found), "an object")
+        self._only(found, known, f"{where}.")
+        return found
+
+    def _only(self, found: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+        unknown = next((name for name in found if name not in known), None)
+        if unknown is None:
+            return
+        if _SECRET.match(unknown):
             raise BadInput(
-                f"{place} holds a secret, `{named}`, and a file that is handed around must not",
+                f"{self._place} holds a secret, `{where}{unknown}`, and a file that is handed around must not",
                 hint="take it out, and have it replaced where it came from",
             )
-    return handover
+        near = nearest(unknown[:60], known)
+        raise BadInput(
+            f"{self._place} has a field that a hand-over must not have: `{where}{unknown[:60]}`",
+            hint=f"did you mean `{near}`?"
+            if near
+            else "a setting of your own belongs into the account's file in Stoker's home folder",
+        )
+
+    def _fits(self, field: str, value: object, form: Any) -> None:
+        if not form.fits(value):
+            raise self._wrong(field, _shown(value), form.expected)
+
+    def _wrong(self, field: str, found: str, expected: str) -> BadInput:
+        return BadInput(f"{self._place} is damaged: {field} is {found}, expected {expected}", hint=_ASK_AGAIN)
+
+
+def _shown(value: object) -> str:
+    """A value in a message: short, and of lists and objects only that they are some."""
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    return f"`{value[:60]}`" if isinstance(value, str) else str(value)[:60]

@@ -16,6 +16,11 @@ class Home:
         return self.root / "server.json"
 
     @property
+    def socket(self) -> Path:
+        """Where the running server listens for this user's commands. Mode 0600, and nobody else enters the home."""
+        return self.root / "server.sock"
+
+    @property
     def start_lock(self) -> Path:
         """Held by whoever is starting a server, so that ten first commands start one."""
         return self.root / "server.start"

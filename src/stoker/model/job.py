@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model import fields as kinds
+from stoker.model.checkpointpaths import DEFAULT
 from stoker.model.fields import (
     Choice,
     Duration,
@@ -28,6 +29,7 @@ from stoker.model.fields import (
     Whole,
     a,
 )
+from stoker.model.pattern import MetricPatterns, PatternsOrOff
 from stoker.model.target import Target, TargetText
 
 
@@ -75,6 +77,17 @@ class FolderInTree:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "minLength": 1}
+
+
+@dataclass(eq=False, repr=False)
+class CheckpointPath(FolderInTree):
+    """A folder, a file or a glob; a final `/` says that it is a folder, and is kept."""
+
+    expected: str = "a relative path or glob inside the working directory"
+
+    def read(self, value: Plain, path: str) -> str:
+        read = super().read(value, path)
+        return f"{read}/" if isinstance(value, str) and value.endswith("/") else read
 
 
 _NAME = Text("lower-case letters, digits, `-`, `_` and `.`, at most 60", r"[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?")
@@ -144,6 +157,9 @@ class DataInput:
         Maybe(Text("a dataset's name, such as `hymenoptera` or `hymenoptera@3`")), "a dataset", default=None
     )
     path: str | None = a(Maybe(Text("a path or URL")), "a file or folder on this computer, or a URL", default=None)
+    at: str | None = a(
+        Maybe(FolderInTree()), "a path in the working directory where the script expects it", default=None
+    )
     mode: DataMode = a(Choice(DataMode), "how the script reads it", default=DataMode.AUTO)
     shard: bool = a(Truth(), "each node takes its part of the dataset instead of all of it", default=False)
     sha256: str | None = a(
@@ -166,7 +182,7 @@ class Spot:
     """Use machines that are cheap because they can be taken away."""
 
     max_price: Decimal | None = a(Maybe(Money()), "the most to pay for an hour", default=None)
-    fallback: Fallback = a(Choice(Fallback), "what to use when no spot machine is to be had", default=Fallback.NONE)
+    fallback: Fallback = a(Choice(Fallback), "what to use when no spot machine is available", default=Fallback.NONE)
 
     def __post_init__(self) -> None:
         kinds.check(self)
@@ -189,16 +205,18 @@ class Retention:
 
 @dataclass(eq=False, repr=False)
 class SpotOrNot:
-    """`true` is plain spot, `false` is none."""
+    """`true` is plain spot, `false` is none, whatever else the job asks for."""
 
     record: Record = Record(Spot)
     expected: str = "`true`, `false`, or a mapping with `max_price`, `fallback`"
 
-    def read(self, value: Plain, path: str) -> Spot | None:
+    def read(self, value: Plain, path: str) -> Spot | Literal[False] | None:
         if value in ("true", "false"):  # from `--set spot=true`
             value = value == "true"
-        if isinstance(value, bool) or value is None:
-            return Spot() if value else None
+        if value is None:
+            return None
+        if isinstance(value, bool):
+            return Spot() if value else False
         if not isinstance(value, Mapping | Spot):
             raise kinds.wrong(path, value, self)
         read: Spot = self.record.read(value, path)
@@ -213,7 +231,9 @@ class Job:
     """One training, as a person describes it. The fields are those of `stoker.yaml`, in its order."""
 
     name: str = a(_NAME, "names the experiment; runs are called `<name>-1`, `<name>-2`, …")
-    run: str = a(Text("a command line"), "the command; `${data.x}`, `${outputs}` and `${checkpoints}` are filled in")
+    run: str = a(
+        Text("a command line"), "the command; `${data.x}`, `${outputs}`, `${checkpoints}` and `${resume}` are filled in"
+    )
     source: str = a(Text("a folder"), "the code to take along; obeys `.gitignore` and `.stokerignore`", default=".")
     environment: Environment = a(
         Record(Environment, FolderInTree("a requirements or lock file"), lambda text: {"requirements": text}),
@@ -227,7 +247,14 @@ class Job:
     )
     outputs: str = a(FolderInTree(), "the folder that is brought back by itself", default="outputs")
     checkpoints: tuple[str, ...] = a(
-        ListOf(FolderInTree()), "folders kept safe and put back before a restart", default=("checkpoints",)
+        ListOf(CheckpointPath()),
+        "folders, files and globs kept safe and restored before a restart; may be the outputs folder",
+        default=(DEFAULT,),
+    )
+    resume: str | None = a(
+        Maybe(Text("arguments such as `--resume ${checkpoint.newest}`")),
+        "arguments added to the command when a checkpoint was restored; `${resume}` in `run` says where",
+        default=None,
     )
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default="local")
@@ -242,17 +269,25 @@ class Job:
         Either(Whole(1), Choice(_PerGpu)), "ranks per node; `gpus` means one per GPU", default=1
     )
     launcher: Launcher = a(Choice(Launcher), "how ranks are started", default=Launcher.AUTO)
-    spot: Spot | None = a(SpotOrNot(), "use spot machines", default=None)
+    spot: Spot | Literal[False] | None = a(
+        SpotOrNot(), "use spot machines; `false`: not even for a `deadline`", default=None
+    )
     budget: Decimal | None = a(Maybe(Money()), "save, then stop, before this is passed", default=None)
     deadline: float | None = a(
         Maybe(Duration()), "spot while it can still be met, on-demand when it no longer can", default=None
     )
     time_limit: float | None = a(Maybe(Duration()), "the longest an attempt may run", default=None)
+    lease: float | None = a(Maybe(Duration()), "the longest a machine works on while no server is there", default=None)
     keep_failed: float | None = a(
         Maybe(Duration()), "how long the node of a run that failed stays, to be looked at", default=None
     )
     retries: int = a(Whole(0), "tries after the script's own failures; evictions do not count", default=0)
     priority: Priority = a(Choice(Priority), "the place in the queue", default=Priority.NORMAL)
+    metrics: MetricPatterns = a(
+        PatternsOrOff(),
+        "expressions that find a metric in what the script prints, by its name; `off`: look for none in plain text",
+        default_factory=dict,
+    )
     stop_when: Target | None = a(Maybe(TargetText()), "ends the run well when a metric gets there", default=None)
     env: Mapping[str, str] = a(
         MapOf(Scalar(), _VARIABLE, "a variable's name"), "environment variables for the script", default_factory=dict
@@ -297,9 +332,12 @@ def schema() -> dict[str, Any]:
 _REFERENCE = re.compile(r"\$\{([a-z][a-z_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)?)\}")
 
 
+NEWEST = "checkpoint.newest"
+
+
 def references(job: Job) -> list[str]:
     """The names the command may refer to."""
-    return ["outputs", "checkpoints", *(f"data.{name}" for name in job.data)]
+    return ["outputs", "checkpoints", *(f"data.{name}" for name in job.data), *(["resume"] if job.resume else [])]
 
 
 def substitute(command: str, values: Mapping[str, str]) -> str:
@@ -309,9 +347,14 @@ def substitute(command: str, values: Mapping[str, str]) -> str:
 
 def _unknown_references(job: Job) -> list[Problem]:
     known = references(job)
-    names = [name for name in _REFERENCE.findall(job.run) if name not in known]
+    for_resume = [name for name in known if name != "resume"] + [NEWEST]
+    return _unknown_in("run", job.run, known) + _unknown_in("resume", job.resume or "", for_resume)
+
+
+def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
+    names = [name for name in _REFERENCE.findall(text) if name not in known]
     expected = "one of " + ", ".join(f"${{{name}}}" for name in known)
-    return [Problem("run", f"`${{{name}}}`", expected, kinds.nearest(name, known)) for name in names]
+    return [Problem(field, f"`${{{name}}}`", expected, kinds.nearest(name, known)) for name in names]
 
 
 def _clashes(job: Job) -> list[Problem]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 
 # Texts, since most programs that import this ask for none of them.
-_HASH = r"[0-9a-f]{64}"
-_MANIFEST = r"datasets/[^/]+/[0-9a-f]{64}\.json"
-_RECORD = r"datasets/[^/]+/versions\.json"
-_OF_RUNS = r"blobs/[0-9a-f]{2}/[0-9a-f]{64}|snapshots/[0-9a-f]{64}\.json|runs/[0-9a-f]{20}/[\s\S]*"
+_CONTENT = r"stoker/data/([^/]+)/contents/[0-9a-f]{2}/([0-9a-f]{64})"
+_MANIFEST = r"stoker/data/[^/]+/[0-9a-f]{64}\.json"
+_RECORD = r"stoker/records/runs/([^/]+)\.json"
+_DATASET_RECORD = r"stoker/records/datasets/([^/]+)\.json"
+_OURS = r"blobs/[0-9a-f]{2}/[0-9a-f]{64}|snapshots/[0-9a-f]{64}\.json|runs/[0-9a-f]{20}/[\s\S]*|stoker/[\s\S]*"
+
+OWN = "stoker/"  # everything that is neither a run's nor the user's own
 
 
 def blob(sha256: str) -> str:
@@ -20,24 +23,42 @@ def snapshot(id: str) -> str:
     return f"snapshots/{id}.json"
 
 
+def code(snapshot: str) -> str:
+    """A snapshot with all of its files in one object, for nodes that reach the store over a network: a token can be for
+    this object alone."""
+    return f"{CODE}{snapshot}"
+
+
 def elsewhere(store: str, key: str) -> str:
     """What lies in a store other than the run's own, as its nodes name it: their access has a route for it."""
     return f"@{store}/{key}"
 
 
-CONTENTS = "data/"
-MANIFESTS = "datasets/"
+CODE = f"{OWN}code/"
+DATA = f"{OWN}data/"
+RECORDS = f"{OWN}records/"  # no node is given a token for them
+RUN_RECORDS = f"{RECORDS}runs/"
+DATASET_RECORDS = f"{RECORDS}datasets/"
 
 
-def content(sha256: str) -> str:
-    """The content of a file of a dataset, in the dataset's store; shared by all versions there that have it."""
-    return f"{CONTENTS}{sha256[:2]}/{sha256}"
+def dataset(name: str) -> str:
+    """Everything that a node reads of a dataset: its manifests, and the content of its files."""
+    return f"{DATA}{name}/"
+
+
+def contents(dataset: str) -> str:
+    return f"{DATA}{dataset}/contents/"
+
+
+def content(dataset: str, sha256: str) -> str:
+    """The content of a file of a dataset, in the dataset's store; shared by all of its versions there."""
+    return f"{contents(dataset)}{sha256[:2]}/{sha256}"
 
 
 def content_hash(key: str) -> str | None:
-    """The hash that a content is stored under; None for what is none: a folder `data` is a common thing to have."""
-    name = key.rpartition("/")[2]
-    return name if re.fullmatch(_HASH, name) and key == content(name) else None
+    """The hash that a content is stored under; None for anything else."""
+    found = re.fullmatch(_CONTENT, key)
+    return found[2] if found and key == content(found[1], found[2]) else None
 
 
 def listing(run_id: str, name: str) -> str:
@@ -47,7 +68,7 @@ def listing(run_id: str, name: str) -> str:
 
 def manifest(dataset: str, id: str) -> str:
     """The `Manifest` of a version, beside its content. Written once, when everything it names is there."""
-    return f"{MANIFESTS}{dataset}/{id}.json"
+    return f"{DATA}{dataset}/{id}.json"
 
 
 def is_manifest(key: str) -> bool:
@@ -55,17 +76,19 @@ def is_manifest(key: str) -> bool:
 
 
 def dataset_record(dataset: str) -> str:
-    """The versions of a dataset that lie in this store: enough to rebuild the database from."""
-    return f"{MANIFESTS}{dataset}/versions.json"
+    """The versions of a dataset that lie in this store, signed: enough to rebuild the database from."""
+    return f"{DATASET_RECORDS}{dataset}.json"
 
 
-def is_dataset_record(key: str) -> bool:
-    return bool(re.fullmatch(_RECORD, key))
+def recorded_dataset(key: str) -> str | None:
+    """The name of the dataset whose record this is; None where it is none."""
+    found = re.fullmatch(_DATASET_RECORD, key)
+    return found[1] if found else None
 
 
 def is_ours(key: str) -> bool:
     """Stoker wrote it: not one of the files that people keep in the same store."""
-    return bool(content_hash(key) or is_manifest(key) or is_dataset_record(key) or re.fullmatch(_OF_RUNS, key))
+    return bool(re.fullmatch(_OURS, key))
 
 
 def run(run_id: str) -> str:
@@ -73,8 +96,15 @@ def run(run_id: str) -> str:
 
 
 def record(run_id: str) -> str:
-    """The run as submitted and as ended: enough to rebuild the database from."""
-    return f"runs/{run_id}/run.json"
+    """The run as submitted and as ended, signed: enough to rebuild the database from. Not below the run itself, where
+    its nodes may write."""
+    return f"{RUN_RECORDS}{run_id}.json"
+
+
+def recorded_run(key: str) -> str | None:
+    """The id of the run whose record this is; None where it is none."""
+    found = re.fullmatch(_RECORD, key)
+    return found[1] if found else None
 
 
 def attempt(run_id: str, number: int) -> str:
@@ -100,6 +130,11 @@ def again(run_id: str, number: int, node: int = 0) -> str:
     return f"{accesses(run_id, number)}again-{node}"
 
 
+def agent(run_id: str, number: int, node: int = 0) -> str:
+    """The program of the agent, for a machine that brings none."""
+    return f"{accesses(run_id, number)}agent-{node}.pyz"
+
+
 def node_with(orders: str) -> tuple[str, int, int]:
     """The run, attempt and node that the key of some orders is about."""
     _, run_id, _, number, node, _ = orders.split("/")
@@ -109,6 +144,11 @@ def node_with(orders: str) -> tuple[str, int, int]:
 def lease(run_id: str, number: int, node: int = 0) -> str:
     """The newest `Lease` of a node, where nodes have one."""
     return f"{attempt(run_id, number)}node-{node}/lease.json"
+
+
+def boot(run_id: str, number: int, node: int = 0) -> str:
+    """Written by a machine that finds its attempt begun: by the store's clock it tells what time it is."""
+    return f"{attempt(run_id, number)}node-{node}/boot.json"
 
 
 def lease_beside(orders: str) -> str:
@@ -138,6 +178,12 @@ def log(run_id: str, number: int, rank: int) -> str:
     return f"{attempt(run_id, number)}logs/{rank}.log"
 
 
+def log_rank(key: str) -> int | None:
+    """The rank whose log this is; None for what is none: nodes write there."""
+    found = re.search(r"/logs/([0-9]{1,6})\.log\Z", key)
+    return int(found[1]) if found else None
+
+
 def log_times(run_id: str, number: int, rank: int) -> str:
     """JSON lines `[offset, unix_seconds]`: from this offset on, the log is not older than this."""
     return f"{attempt(run_id, number)}logs/{rank}.times"
@@ -151,6 +197,11 @@ def metrics(run_id: str, number: int, node: int = 0) -> str:
 def outputs(run_id: str, number: int, node: int = 0) -> str:
     """The manifest of an attempt's output files: a `Snapshot`, rewritten as they grow."""
     return f"{attempt(run_id, number)}outputs-{node}.json"
+
+
+def stray(run_id: str, number: int, node: int = 0) -> str:
+    """A manifest of what the script left outside its outputs and checkpoints; contents are beside those of outputs."""
+    return f"{attempt(run_id, number)}stray-{node}.json"
 
 
 def output(run_id: str, sha256: str) -> str:
@@ -173,9 +224,8 @@ def checkpoint_set(run_id: str, attempt: int, number: int, node: int = 0) -> str
 
 
 def checkpoint_position(key: str) -> tuple[int, int]:
-    """Raises ValueError where it is not the key of a set."""
-    attempt, number = key.rsplit("/", 1)[-1].removesuffix(".json").split("-")
-    return int(attempt), int(number)
+    """Raises ValueError where it is not the key of a set, spelled as `checkpoint_set` does."""
+    return _number(key, r"([0-9]{4,9})-[0-9]{8,9}\.json"), _number(key, r"[0-9]{4,9}-([0-9]{8,9})\.json")
 
 
 def checkpoint_files(run_id: str, node: int = 0) -> str:
@@ -185,6 +235,12 @@ def checkpoint_files(run_id: str, node: int = 0) -> str:
 def checkpoint_file(run_id: str, sha256: str, node: int = 0) -> str:
     """The content of a file of a checkpoint. Per run and node; sets that share it store it once."""
     return f"{checkpoint_files(run_id, node)}{sha256[:2]}/{sha256}"
+
+
+def checkpoint_content(key: str) -> str | None:
+    """The hash in the key of such a content; None for what is none: scripts can write there."""
+    found = re.search(r"/files/([0-9a-f]{2})/(\1[0-9a-f]{62})\Z", key)
+    return found[2] if found else None
 
 
 def quarantined_set(run_id: str, attempt: int, number: int, node: int = 0) -> str:
@@ -200,6 +256,21 @@ def fence(run_id: str, attempt: int, node: int = 0) -> str:
     return f"{fences(run_id, node)}{attempt:04d}.json"
 
 
-def fence_attempt(key: str) -> int:
-    """Raises ValueError where it is not the key of a fence."""
-    return int(key.rsplit("/", 1)[-1].removesuffix(".json"))
+def incarnation(run_id: str, attempt: int, number: int, node: int = 0) -> str:
+    """The fence of an attempt's second machine, its third, and so on: the provider made it again after an eviction."""
+    return f"{fences(run_id, node)}{attempt:04d}-{number:04d}.json"
+
+
+def fence_mark(key: str) -> tuple[int, int]:
+    """The attempt and the number of its machine. Raises ValueError where it is not the key of a fence."""
+    found = re.fullmatch(r"([0-9]{4,9})(?:-([0-9]{4,9}))?\.json", key.rpartition("/")[2])
+    if not found:
+        raise ValueError(f"`{key}` is not such a key")
+    return int(found[1]), int(found[2] or 1)
+
+
+def _number(key: str, form: str) -> int:
+    found = re.fullmatch(form, key.rpartition("/")[2])
+    if not found:
+        raise ValueError(f"`{key}` is not such a key")
+    return int(found[1])

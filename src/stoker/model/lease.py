@@ -1,8 +1,9 @@
-"""The right of a node to stay. The server renews it; a node whose lease is not renewed saves and removes itself."""
+"""The right of a node to stay. The server renews it; a node whose lease is over saves and removes itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 LAST_WORDS_S = 120.0  # to save and upload, once the lease is over
 
@@ -13,3 +14,4 @@ class Lease:
 
     number: int
     seconds: float
+    given_at: datetime | None = None  # by the server's clock, for a machine that begins when it has long been given

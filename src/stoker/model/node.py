@@ -27,8 +27,10 @@ class Features:
     look_idle_s: float = 60.0  # the same, while nothing of ours is known to be there
     market: bool = False  # its offers differ in size, place and price
     patience_s: float = 120.0  # a node that is up but silent for longer is taken for lost
-    lease_s: float = 0.0  # a node that hears nothing for so long removes itself; 0: it costs nothing, and stays
+    lease_s: float = 0.0  # the longest lease of a node; 0: they cost nothing, and have none
+    idle_s: float = 600.0  # a node that has a lease, and on which nobody works, stays so long without its server
     reachable: bool = False  # people get in to its nodes, see `providers.Reachable`
+    restores: bool = False  # the provider brings an evicted node back by itself while nobody stops it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ class Offer:
     currency: str = "USD"  # of that
     ready_s: float = 0.0  # from asking for it to its agent's first word, as it usually goes
     release_s: float = 0.0  # from asking for its release until it is seen gone, at the longest: all of that is paid for
-    lease_s: float = 0.0  # from the last renewal of its lease until it asks for its own release, at the longest
+    idle_s: float = 0.0  # without work or orders, from its server's last word until it asks for its release, at most
+    unready: str = ""  # why nothing of it can be started yet, as before an account is set up; empty: it can
     again: str = ""  # the machine of an earlier node that is taken once more, see `NodeSight.machine`; empty: a new one
 
 
@@ -83,6 +86,7 @@ class NodeRequest:
     seal: str = field(default="", repr=False)  # opens what the access is renewed with
     fuse: Fuse | None = None  # how long it may cost, by what is known now; None: nothing limits it
     labels: Mapping[str, str] = field(default_factory=dict)  # what people should find written on it: run, owner
+    lease_s: float | None = None  # the node works on so long without its server; None: as the provider's account says
 
     @property
     def spend(self) -> dict[str, Any]:

@@ -51,6 +51,12 @@ class Orders:
     evictions_per_hour: float | None = None  # as far as the run has seen; None: it has seen nothing yet
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what the node has to bring there first
     fuse: Fuse | None = None  # what it may spend, until wishes say otherwise; None: whatever it costs
+    incarnation: int = 1  # of the attempt's machines, which; only the machine itself knows, and nobody writes it
+
+    @property
+    def begins(self) -> bool:
+        """Nothing of the run is there yet: no attempt before this one, and no machine."""
+        return self.attempt == 1 and self.incarnation == 1
 
 
 class Wish(StrEnum):

@@ -59,6 +59,7 @@ class Taken:
     step: float | None = None  # the last one that was done; None: the script has reported none
     safe_step: float | None = None  # from which the run went on; None: unknown, or from nothing
     steps_lost: float | None = None  # None: unknown
+    again: str = ""  # where the script began again below what it had reached, as it counts itself: `epoch 0`
 
 
 @dataclass(frozen=True, slots=True)

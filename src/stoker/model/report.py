@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from stoker.model.orders import Notice
+from stoker.model.untrusted import Most, Seconds, Within
 
 
 class Phase(StrEnum):
@@ -17,6 +19,12 @@ class Phase(StrEnum):
     RUNNING = "running"
     SAVING = "saving"  # the script has ended; outputs and logs are being shipped
     DONE = "done"
+
+
+PhaseName = Annotated[str, Phase]
+
+MOST_METRICS = 1000  # names in a summary
+_LONGEST_NAME = 400
 
 
 class Outcome(StrEnum):
@@ -49,6 +57,16 @@ class MetricSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class Measured:
+    """One line of a metrics file: what a rank reported at one moment. None: it was not a finite number."""
+
+    at: Annotated[float, Within(-6e10, 2.5e11)]  # unix seconds, in years that calendars have
+    rank: int
+    values: Annotated[Mapping[str, float | None], Most(10 * MOST_METRICS, _LONGEST_NAME)]
+    step: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DataFigures:
     """How one input was read on one node.
 
@@ -77,6 +95,16 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class Climb:
+    """How a counter of the script went up: its epochs, its steps, or the number in lines that it prints."""
+
+    name: Annotated[str, Most(_LONGEST_NAME)]
+    seconds: Annotated[tuple[float, ...], Most(100)] = ()  # of running, when each of the values was first seen
+    values: Annotated[tuple[float, ...], Most(100)] = ()  # rising
+    named: bool = True  # what it counts is known by its name; else it may be anything
+
+
+@dataclass(frozen=True, slots=True)
 class Effort:
     """What a node's time has gone into, in seconds of its steady clock. `at`, by its other one, is when it was counted.
 
@@ -84,15 +112,20 @@ class Effort:
     """
 
     at: datetime
-    phases: Mapping[str, float] = field(default_factory=dict)  # by `Phase`, the one under way so far
+    phases: Mapping[PhaseName, Seconds] = field(default_factory=dict)  # by `Phase`, the one under way so far
     restored_s: float = 0.0  # of unpacking: a checkpoint was put back
     blocked_s: float = 0.0  # of running: the script waited for saves of its own, or behind its last one for its end
     waited_s: float = 0.0  # of running: it waited for its data
     unsaved_s: float = 0.0  # of running: the end of it that is in no checkpoint
+    undone_s: Seconds = (
+        0.0  # of running: on earlier machines of the attempt, behind the checkpoint it then resumed from
+    )
+    evictions: int = 0  # of earlier machines of the attempt, while nobody was there
     at_rest: bool = False  # it has made its last save, and does nothing more: it waits for its end
     step: float | None = None  # the last one reported
     began_from: Kept | None = None  # None: from nothing
     kept: Kept | None = None  # its own newest; None: it has committed none
+    climbs: Annotated[tuple[Climb, ...], Most(16)] = ()  # what the script itself shows of how far it came
 
     @property
     def counted_s(self) -> float:
@@ -112,20 +145,26 @@ class Report:
     phase: Phase
     at: datetime
     beat: int  # grows by one with every report
-    ranks: tuple[RankEnd, ...] = ()
+    ranks: Annotated[tuple[RankEnd, ...], Most(10_000)] = ()
     started_at: datetime | None = None  # the script's start
     ended_at: datetime | None = None  # the script's end
     outcome: Outcome | None = None
     exit_code: int | None = None  # what a shell would show: 128 + signal for a killed script
     message: str = ""
     hint: str = ""
-    log_bytes: Mapping[str, int] = field(default_factory=dict)  # by rank; complete once `outcome` is set
-    metrics: Mapping[str, MetricSummary] = field(default_factory=dict)
+    # By rank; complete once `outcome` is set.
+    log_bytes: Annotated[Mapping[str, int], Most(10_000, 20)] = field(default_factory=dict)
+    metrics: Annotated[Mapping[str, MetricSummary], Most(MOST_METRICS, _LONGEST_NAME)] = field(default_factory=dict)
     output_files: int = 0
     output_bytes: int = 0
-    data: Mapping[str, DataFigures] = field(default_factory=dict)  # by input
+    checkpoint_files: int = 0  # of the newest checkpoint, what does not lie among the outputs
+    checkpoint_bytes: int = 0
+    stray: tuple[str, ...] = ()  # what else it left, in names, the likeliest to be wanted first
+    stray_files: int = 0  # of which are in the store
+    stray_bytes: int = 0
+    data: Annotated[Mapping[str, DataFigures], Most(1000, _LONGEST_NAME)] = field(default_factory=dict)  # by input
     notice: Notice | None = None  # that the machine itself was given
     stays: bool = False  # its machine is there for the next attempt, as after a restart
-    progress: float | None = None  # 0 to 1, as the script reports it; None: it has not
+    progress: Annotated[float, Within(0, 1)] | None = None  # 0 to 1, as the script reports it; None: it has not
     save_s: float = 0.0  # what saving and uploading everything has taken at most, as far as the node has seen
     effort: Effort | None = None

@@ -16,6 +16,8 @@ from stoker.model.progress import Mark, Refusal
 from stoker.model.report import DataFigures, Effort, MetricSummary, Outcome
 from stoker.model.snapshot import Git
 
+BROUGHT_BYTES = 1_000_000_000  # a checkpoint that is no larger comes back by itself
+
 
 class RunState(StrEnum):
     QUEUED = "queued"
@@ -66,7 +68,22 @@ class Attempt:
     first: Mark | None = None  # of its progress, where the run has a deadline
     last: Mark | None = None
     effort: Effort | None = None  # what its agent last said of its time, once it is over; None: nothing
+    refused: str = ""  # why a report of its node was not used, when that first happened; empty: it never did
+    notices: int = 0  # that its machine was given, and that were believed
+    saved: bool = False  # it has committed a checkpoint of its own
     fused: Notice | None = None  # its money is nearly spent: it saves, and is stopped at the deadline
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The run whose last checkpoint another one starts from."""
+
+    run_id: str
+    name: str
+    store: str  # the name of the one that it is kept in
+    attempts: int = 0
+    nodes: int = 1
+    step: float | None = None  # that the checkpoint was made at
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +103,8 @@ class Run:
     packages: Mapping[str, str] = field(default_factory=dict)  # of the submitting Python, for `diff`
     git: Git | None = None
     rerun_of: str = ""
+    start: Start | None = None  # None: it starts from nothing
+    resumes: bool = False  # it continues the run that it starts from, which failed or was cancelled
     land_in: str = ""  # folder on this computer to bring the outputs to; empty: the client fetches
     state: RunState = RunState.QUEUED
     reason: str = ""  # of the state, in words
@@ -99,6 +118,11 @@ class Run:
     data_figures: Mapping[str, DataFigures] = field(default_factory=dict)  # how the newest attempt read it
     output_files: int = 0
     output_bytes: int = 0
+    checkpoint_files: int = 0  # of its newest checkpoint, what does not lie among the outputs
+    checkpoint_bytes: int = 0
+    stray: tuple[str, ...] = ()  # names of what its script left elsewhere
+    stray_files: int = 0  # of which can be fetched
+    stray_bytes: int = 0
     kept_until: datetime | None = None  # its node stays so long after its failure; None: there is none to keep
     landed: str = ""  # where the outputs are, once they are there
     land_problem: str = ""  # why they could not be brought there
@@ -106,6 +130,8 @@ class Run:
     warned_usd: Decimal = Decimal(0)  # the budget whose warning was given
     save_s: float = 0.0  # what saving and uploading has taken at most, as its nodes say
     spells: tuple[Spell, ...] = ()  # what its nodes have cost, oldest first; none where they cost nothing
+    alone: str = ""  # what becomes of it while its server is away, in words; only as long as somebody asks
+    restored_at: datetime | None = None  # from its record, while it was under way: nothing more is started for it
     version: int = 0  # grows with every saved change
 
     @property
@@ -116,7 +142,13 @@ class Run:
     def landing(self) -> bool:
         """The run has ended, and its outputs are still to be brought to their folder."""
         done = self.landed or self.land_problem
-        return self.state.ended and bool(self.land_in and self.output_files and not done)
+        brought = self.output_files or self.brings_checkpoint
+        return self.state.ended and bool(self.land_in and brought and not done)
+
+    @property
+    def brings_checkpoint(self) -> bool:
+        """What it leaves in its checkpoints is small enough to come back with its outputs."""
+        return self.checkpoint_files > 0 and self.checkpoint_bytes <= BROUGHT_BYTES
 
     @property
     def open(self) -> bool:

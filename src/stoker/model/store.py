@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 
 from stoker.errors import BadInput
+from stoker.model.finding import Verdict
 
 FOLDER = "folder"  # the name of the store that is always there: a folder of this computer
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -23,13 +23,7 @@ class KnownStore:
     credential: str = "none"
     workspace: bool = False  # new runs are kept there
     added_at: datetime | None = None  # None: it was always there
-
-
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"  # could not be tried, because of what failed before
+    shared: bool = False  # nodes elsewhere may be given its credential where that cannot be split
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ class Submission:
     packages: Mapping[str, str] = field(default_factory=dict)
     git: Git | None = None
     rerun_of: str = ""
+    start_from: str = ""  # the name of an ended run whose last checkpoint it starts from; empty: it starts from nothing
+    resumes: bool = False  # it continues that run, which did not succeed, and is named after it
     store: str = ""  # the name of the one to keep it in; empty: the workspace's
     land_in: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

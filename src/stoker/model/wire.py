@@ -1,6 +1,7 @@
 """Frozen dataclasses to JSON and back: the form in which facts are stored and sent.
 
-Reading ignores keys it does not know, so that an older program can read what a newer one wrote.
+Reading ignores keys it does not know, so that an older program can read what a newer one wrote. It is for what the
+server and its clients wrote; what a node wrote is read by `untrusted`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import json
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
@@ -93,10 +94,16 @@ def _reader(of: Any) -> Reader:
     if of is float:
         return lambda value: nan if value is None else value
     if of is datetime:
-        return datetime.fromisoformat
+        return _moment
     if isinstance(of, type) and issubclass(of, Decimal | StrEnum):
         return of
     return lambda value: value
+
+
+def _moment(value: str) -> datetime:
+    """Every time has a zone: one without cannot be compared with the others, and was meant as UTC."""
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _optional(of: Any) -> Reader:
