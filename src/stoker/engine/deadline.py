@@ -24,6 +24,7 @@ LEAST_CHANGE_S = 60.0
 CAUTION = 1.25  # how much longer than usual the next changeover may take
 MARK_EVERY_S = 30.0  # a mark is a change of the facts: not every heartbeat is worth one
 HELD_BACK = 0.4  # of the slack that would be left if it shrank as evenly as the work does; measured by the policy bench
+SLOWEST = 1e-12  # of the work in a second; whatever says that it is slower than this does not measure its progress
 SUPPOSED_SHARE = 0.5  # of the deadline is work, where nothing says otherwise
 
 
@@ -150,7 +151,8 @@ def _speed(run: Run) -> float:
     spans = list(_spans(run))
     seconds = sum(span for span, _ in spans)
     gained = sum(gain for _, gain in spans)
-    return gained / seconds if seconds > 0 and gained > 0 else 0.0
+    speed = gained / seconds if seconds > 0 and gained > 0 else 0.0
+    return speed if speed > SLOWEST else 0.0
 
 
 def _spans(run: Run) -> Iterator[tuple[float, float]]:

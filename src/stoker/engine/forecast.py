@@ -6,6 +6,7 @@ Nothing is made up: where no run has ended on a size, its time is unknown, and p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from statistics import fmean
@@ -24,10 +25,16 @@ _BEFORE = (Part.PROVISIONING, Part.SETUP, Part.DATA)
 _HOUR = 3600.0
 
 
-def forecast(job: Job, offers: Iterable[Offer], earlier: Collection[Run], now: datetime) -> Forecast:
-    """`earlier` are runs of the same experiment, newest first."""
+def forecast(
+    job: Job, offers: Iterable[Offer], earlier: Collection[Run], now: datetime, hours: float | None = None
+) -> Forecast:
+    """`earlier` are runs of the same experiment, newest first. `hours` is the work, where somebody says it."""
     known = past(earlier, now)
-    expected = [_judged(job, _expected(job, offer, known)) for offer in offers]
+    made = list(offers)
+    if hours is not None:
+        start_s = known.start_s if known.start_s is not None else max((one.ready_s for one in made), default=0.0)
+        known = replace(known, work_s={one.size: hours * _HOUR for one in made}, start_s=start_s, said_h=hours)
+    expected = [_judged(job, _expected(job, offer, known)) for offer in made]
     expected.sort(key=_rank)
     fitting = [one for one in expected if not one.problem]
     choice = fitting[0] if fitting else None
@@ -102,6 +109,8 @@ def _why(job: Job, expected: Sequence[Expectation], choice: Expectation | None, 
         return f"the cheapest for an hour; how long it takes is not known: {told}"
     asked = [name for name, given in (("deadline", job.deadline), ("budget", job.budget)) if given is not None]
     meets = f" that meets the {' and the '.join(asked)}" if asked else ""
+    if known.said_h is not None:
+        return f"the cheapest way{meets}, for {known.said_h:g} hours of work"
     return f"the cheapest way{meets}, from {known.runs} earlier {'run' if known.runs == 1 else 'runs'}"
 
 
@@ -135,8 +144,10 @@ def spelled(seconds: float) -> str:
 
 
 def _rate(known: Past) -> float:
-    """With what is supposed before anything was seen, so that one quiet hour does not promise that there is none."""
-    return (known.evictions + SUPPOSED_EVICTIONS) / (known.spot_s / _HOUR + SUPPOSED_HOURS)
+    """With what is supposed before anything was seen, so that one quiet hour does not promise that there is none. The
+    supposed hour weighs less the more evictions were seen: one in two minutes says more than any supposition."""
+    supposed_h = SUPPOSED_HOURS * SUPPOSED_EVICTIONS / (SUPPOSED_EVICTIONS + known.evictions)
+    return (known.evictions + SUPPOSED_EVICTIONS) / (known.spot_s / _HOUR + supposed_h)
 
 
 def _worked(stay: Stay) -> bool:

@@ -17,7 +17,7 @@ from stoker.engine.actions import StopNode, TellAgent
 from stoker.engine.decision import Decision
 from stoker.engine.keys import spare_key
 from stoker.errors import BudgetTooSmall, Conflict
-from stoker.model.money import FINISH_S, SAVE_S, Fuse
+from stoker.model.money import FINISH_S, SAVE_S, Fuse, Spell
 from stoker.model.node import Offer
 from stoker.model.orders import Notice
 from stoker.model.report import Outcome, Report
@@ -25,6 +25,7 @@ from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 WARN_AT = Decimal("0.8")
 LEAST_SAVE_S = SAVE_S + FINISH_S  # for saving and uploading, whatever it has taken so far
+MOST_SAVE_S = 3600.0
 CAUTION = 1.25  # how much longer than ever before it may take
 WORTH_S = 10.0  # of work, for which it is worth starting a machine
 NEWS_S, NEWS_SHARE = 1.0, 0.01  # a node is told again when the moment to stop has moved by more than both
@@ -63,17 +64,30 @@ def reserve(run: Run) -> Decimal:
 
 
 def lingering(run: Run, now: datetime) -> Decimal:
-    """What nodes of attempts that are over may still cost. They are asked to go, but one that nobody can reach stays
-    until its lease is over, and does not know what others cost meanwhile."""
+    """What nodes on which nobody works any more may still cost. They are asked to go, but one that nobody can reach
+    stays for a while, and does not know what others cost meanwhile."""
     if not _working_rate(run):
         return Decimal(0)
     keys, sums = _working(run), Decimal(0)
     for spell in run.spells:
-        if spell.until is None and spell.key not in keys:
-            lease_s = meter.MARK_S + _lease_s(run, spell.key)
-            left_s = lease_s - (now - (spell.seen_at or spell.since)).total_seconds()
+        if spell.until is None and spell.key not in keys and not _works_on(run, spell):
+            stays_s = meter.MARK_S + _idle_s(run, spell.key)
+            left_s = stays_s - (now - (spell.seen_at or spell.since)).total_seconds()
             sums += _cost(spell.usd_per_hour, max(left_s, 0.0) + release_s(run))
     return sums
+
+
+def second_usd(run: Run, allowance: Allowance, now: datetime) -> Decimal:
+    """What is kept out of a node's fuse, for a second node beside it. A node that nobody can reach works on until its
+    fuse says stop: a second one may cost this much until the first is seen gone. Nothing where there is never a second
+    one, or too little money for one: then the next node is asked for when the last is gone."""
+    attempt = run.attempt
+    offer = attempt.offer if attempt else None
+    if offer is None or not offer.idle_s or not (run.job.spot or run.job.deadline):
+        return Decimal(0)
+    usd = 2 * _waiting_usd(offer)
+    begun = attempt is not None and (attempt.spare is not None or _abandoned(run))
+    return usd if begun or meter.spent(run, now) + 4 * usd <= allowance.usd else Decimal(0)
 
 
 def least(run: Run, offer: Offer) -> Decimal:
@@ -87,9 +101,13 @@ def least_start(offer: Offer, saving_s: float = LEAST_SAVE_S) -> Decimal:
 
 
 def affords(run: Run, offer: Offer, allowance: Allowance, now: datetime) -> bool:
-    """Whether a node of this offer may be asked for, beside what costs already, and may be for a whole lease."""
+    """Whether a node of this offer may be asked for, beside what costs already, and may be for a while."""
+    if _working_rate(run) and offer.idle_s:
+        return _waiting_usd(offer) + least(run, offer) - _cost(offer.usd_per_hour, offer.ready_s) <= second_usd(
+            run, allowance, now
+        )
     costing = {spell.key: spell.usd_per_hour for spell in run.spells if spell.until is None}
-    stays_s = {key: max(save_s(run), _lease_s(run, key)) + release_s(run) for key in costing}
+    stays_s = {key: max(save_s(run), _idle_s(run, key)) + release_s(run) for key in costing}
     beside = sum((_cost(rate, stays_s[key]) for key, rate in costing.items()), Decimal(0))
     return meter.spent(run, now) + beside + least(run, offer) <= allowance.usd
 
@@ -98,7 +116,10 @@ def left_s(run: Run, allowance: Allowance, now: datetime) -> float:
     """Until its nodes have to be released, at what they cost now."""
     late = lingering(run, now)
     left = allowance.usd - meter.spent(run, now) - late
-    rate = _working_rate(run) if late else meter.rate(run)
+    abandoned = _abandoned(run)
+    rate = _working_rate(run) if late or abandoned else meter.rate(run)
+    if abandoned:  # of which nobody knows how long it works on
+        left = min(left, max(second_usd(run, allowance, now) - _worked_usd(run, now), Decimal(0)))
     return float(left * 3600 / rate) - release_s(run) if rate > 0 else math.inf
 
 
@@ -108,7 +129,8 @@ def told(run: Run, allowance: Allowance | None, now: datetime) -> Fuse | None:
     if allowance is None or rate <= 0:
         return None
     spent, stop_at = meter.spent(run, now), allowance.usd - _cost(rate, release_s(run))
-    if lingering(run, now):
+    stop_at -= second_usd(run, allowance, now)
+    if lingering(run, now) or _abandoned(run):
         stop_at = spent + _cost(rate, max(left_s(run, allowance, now), 0.0)) - meter.NANO
     if run.attempt and run.attempt.fused and not run.attempt.state.over:
         stop_at = spent + _cost(rate, (run.attempt.fused.deadline - now).total_seconds())
@@ -127,10 +149,10 @@ def is_news(said: Fuse | None, fresh: Fuse | None) -> bool:
 
 
 def noted(run: Run, report: Report | None) -> Run:
-    """With how long saving takes, as far as its node says so. Small changes are not worth saving."""
-    if report is None or report.save_s <= 1.1 * run.save_s:
-        return run
-    return replace(run, save_s=report.save_s)
+    """With how long saving takes, as far as its node says so. Small changes are not worth saving. What is held back for
+    it is missing to others under the same limit, so a node is not believed any time."""
+    said_s = min(report.save_s, MOST_SAVE_S) if report else 0.0
+    return replace(run, save_s=said_s) if said_s > 1.1 * run.save_s else run
 
 
 def warned(run: Run, now: datetime) -> Decision:
@@ -220,7 +242,7 @@ def set_budget(run: Run, usd: Decimal | None, now: datetime) -> Decision:
             message = f"{dollars(usd)} is too little for `{run.name}`: it takes at least {dollars(needed, up=True)}"
             hint = f"stoker budget {run.name} {_cents(needed):f}"
             raise BudgetTooSmall(f"{message}, with the {dollars(meter.spent(run, now))} it has cost so far", hint=hint)
-        after = replace(after, state=RunState.QUEUED, reason="", hint="")
+        after = replace(after, state=RunState.QUEUED, reason="", hint="", restored_at=None)
         text += ": it goes on"
     elif usd is not None and run.costing and meter.spent(run, now) + reserve(run) > usd:
         after, text = _stopping(after, now), f"{text}: it saves, and is paused"
@@ -287,10 +309,32 @@ def _working_rate(run: Run) -> Decimal:
     return sum((one.usd_per_hour for one in run.spells if one.until is None and one.key in keys), Decimal(0))
 
 
-def _lease_s(run: Run, key: str) -> float:
-    """How long a node may stay of which nobody hears. One that was asked for ahead and not used is like the last."""
+def _idle_s(run: Run, key: str) -> float:
+    """How long a node may stay on which nobody works. One that was asked for ahead and not used is like the last."""
     offer = next((one.offer for one in run.attempts if one.key == key), None) or _last_offer(run)
-    return offer.lease_s if offer else 0.0
+    return offer.idle_s if offer else 0.0
+
+
+def _waiting_usd(offer: Offer) -> Decimal:
+    """What a node costs at most that is asked for and gets no orders."""
+    return _cost(offer.usd_per_hour, offer.ready_s + offer.idle_s + offer.release_s)
+
+
+def _abandoned(run: Run) -> bool:
+    """A node of an attempt that was given up may work on: its agent has not said that it ended."""
+    return bool(_working_rate(run)) and any(_works_on(run, one) for one in run.spells if one.until is None)
+
+
+def _works_on(run: Run, spell: Spell) -> bool:
+    """One that costs much less than it did is switched off."""
+    attempt = next((one for one in run.attempts if one.key == spell.key), None)
+    offer = attempt.offer if attempt and attempt.state.over and not attempt.outcome else None
+    return offer is not None and offer.idle_s > 0 and 2 * spell.usd_per_hour > offer.usd_per_hour
+
+
+def _worked_usd(run: Run, now: datetime) -> Decimal:
+    keys = _working(run)
+    return sum((meter.cost(one, now) for one in run.spells if one.key in keys), Decimal(0))
 
 
 def _last_offer(run: Run) -> Offer | None:

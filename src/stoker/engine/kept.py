@@ -50,7 +50,7 @@ def release(run: Run, now: datetime) -> Decision:
 
 
 def _released(run: Run, now: datetime, text: str) -> Decision:
-    """Stopping is repeated by the sweep as long as the node is seen: nobody claims it any more."""
+    """Stopping is repeated as a leftover as long as the node is seen: nobody claims it any more."""
     after = Decision(replace(run, kept_until=None))
     stop = (StopNode(run.job.on, run.attempt.key),) if run.attempt else ()
     return after.doing(*stop).noting(now, "released", text)

@@ -14,8 +14,8 @@ from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAge
 from stoker.engine.deadline import noted
 from stoker.engine.decision import Decision
 from stoker.engine.keys import node_key
-from stoker.engine.market import HOPELESS, WEATHER
 from stoker.engine.moving import attend
+from stoker.engine.patience import WAITED_FOR, haste, saves_in, verdict
 from stoker.engine.resuming import RESTART_S, may_resume
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
@@ -25,7 +25,10 @@ from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
 MUTE_S = 1200.0  # from asking for a node to its agent's first word: a machine that takes longer never will
-MOST_LOST = 5  # a run whose nodes keep vanishing is a run that cannot be had
+LONGEST_NOTICE_S = 86_400.0  # that is believed of what a machine says it was told
+REFUSED_S = 30.0  # a node whose reports cannot be used for longer than this is lost: agents repair theirs in a beat
+MOST_NOTICES = 20  # of one attempt that are believed, and one more for each hour: a script can write any number
+LONGEST_WORDS = 4000  # of a node, that are kept with an attempt
 
 
 def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
@@ -34,6 +37,8 @@ def advance(run: Run, seen: Sighting, now: datetime) -> Decision:
         return kept.tend(run, seen, now)
     if run.state in (RunState.QUEUED, RunState.PAUSED):
         return _waiting(run, seen, now)
+    if seen.report:
+        seen = replace(seen, report=_in_time(seen.report, _newest(run), now))
     if seen.report and seen.report.outcome:
         return _conclude(run, seen.report, seen.report.outcome, now)
     return _under_way(run, seen, now)
@@ -58,6 +63,19 @@ def ask_ahead(run: Run, offer: Offer, now: datetime) -> Decision:
     return Decision(warned, (StartSpare(warned),)).noting(now, "asked-ahead", text)
 
 
+def give_up(run: Run, why: str, now: datetime) -> Decision:
+    """The end of a run about which nothing can be decided, for whatever reason. Nothing that its node said is used."""
+    stop = (StopNode(run.job.on, run.attempt.key),) if run.attempt else ()
+    run = replace(run, kept_until=None)
+    if run.state.ended:
+        return Decision(run, stop)
+    if run.attempt and not run.attempt.state.over:
+        run = _with_newest(run, replace(run.attempt, state=AttemptState.LOST, ended_at=now, message=why))
+    if run.wish is Wish.CANCEL:
+        return _end(run, RunState.CANCELLED, now, "cancelled", 130).doing(*stop)
+    return _end(run, RunState.FAILED, now, why, 125).doing(*stop)
+
+
 def _waiting(run: Run, seen: Sighting, now: datetime) -> Decision:
     if run.wish is Wish.CANCEL:
         before = "cancelled before it started" if run.state is RunState.QUEUED else "cancelled while it was paused"
@@ -72,16 +90,19 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         seen = replace(seen, node=None)
     if seen.report:
         said = seen.report
-        if (run.output_files, run.output_bytes) != (said.output_files, said.output_bytes):
-            run = replace(run, output_files=said.output_files, output_bytes=said.output_bytes)
+        run = _amounts(run, said)
         run = _marked(run, said, now)
         attempt = _newest(run)
+    if seen.refused and not attempt.refused:
+        return _refused(run, seen.refused, now)
     if seen.trouble:
         run = replace(run, hint=seen.trouble_hint)
         return _lost(run, f"the node could not be started: {seen.trouble}", now, seen.trouble_code)
     if seen.node and seen.node.state is NodeState.GONE:
         if attempt.notice or seen.node.taken:  # a little earlier than was said, or without a word, as happens
             return _evicted(run, now)
+        if seen.refused and not seen.node.trouble:
+            return _lost(run, _unusable(seen.refused), now)
         return _lost(run, seen.node.reason or "its node went away", now, seen.node.trouble)
     if seen.report and (heard := _hear(run, seen.report, now)):
         return heard
@@ -89,8 +110,10 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if attempt.notice and not restarts and now >= attempt.notice.deadline:
         return _evicted(run, now).doing(StopNode(run.job.on, attempt.key))
     if seen.silent_s > max(seen.patience_s, RESTART_S if restarts else 0.0):
-        return _lost(run, f"its node has said nothing for {seen.silent_s:.0f} s", now)
-    if seen.node and not seen.report and (now - attempt.asked_at).total_seconds() > MUTE_S:
+        return _lost(run, f"no heartbeat from its node for {seen.silent_s:.0f} s", now)
+    if seen.refused and seen.refused_s > REFUSED_S:
+        return _lost(run, _unusable(seen.refused), now).doing(StopNode(run.job.on, attempt.key))
+    if seen.node and not seen.report and not seen.deaf and (now - attempt.asked_at).total_seconds() > MUTE_S:
         return _lost(run, f"its node was there for {MUTE_S / 60:.0f} minutes and has never said a word", now)
     if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
         # A list may leave out what is there: asking for its release costs nothing, and it cannot work on.
@@ -103,20 +126,64 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
     if seen.node is None and meter.was_there(run, attempt.key):  # a second one under its key would be paid for unasked
         return _lost(run, "its node went away before it said a word", now).doing(StopNode(run.job.on, attempt.key))
     if seen.node is None:
-        return Decision(run, (StartNode(run),))
+        return _asking(run, seen, now)
+    if run.state is RunState.STARTING and run.reason:
+        run = replace(run, reason="", hint="")  # what it waited for has been repaired
     after = _progress(run, seen.report, now) if seen.report else Decision(run)
     moved = attend(after.run, seen, now)
     actions = (*after.actions, *moved.actions, TellAgent(moved.run))
     return Decision(moved.run, actions, (*after.events, *moved.events))
 
 
+def _asking(run: Run, seen: Sighting, now: datetime) -> Decision:
+    """Asked for again as long as it is not there, also while its store cannot be used: that costs no attempt."""
+    waits = f"waits until somebody repairs this: {seen.waits}" if seen.waits else run.reason
+    after = replace(run, reason=waits, hint=seen.waits_hint if seen.waits else run.hint)
+    if _newest(run).key in seen.unasked and (now - _newest(run).asked_at).total_seconds() > meter.MARK_S:
+        after = _with_newest(after, replace(_newest(run), asked_at=now))
+    asked = Decision(after, (StartNode(after),))
+    return asked.noting(now, "waits", f"the run {waits}") if waits != run.reason else asked
+
+
+def _in_time(report: Report, attempt: Attempt, now: datetime) -> Report:
+    """Its times are by the node's clock, which may be wrong: none lies before the attempt, or ahead of now."""
+
+    def within(at: datetime | None, since: datetime) -> datetime | None:
+        return at and min(max(at, since), now)
+
+    started_at = within(report.started_at, attempt.asked_at)
+    return replace(report, started_at=started_at, ended_at=within(report.ended_at, started_at or attempt.asked_at))
+
+
 def _marked(run: Run, report: Report, now: datetime, *, final: bool = False) -> Run:
-    """With what the report says of its progress, where that matters."""
+    """With what the report says of its progress: which attempts have saved, and, where that matters, how far it is."""
+    saves = saves_in(report)
+    if any(one.number in saves and not one.saved for one in run.attempts):
+        marked = (replace(one, saved=True) if one.number in saves else one for one in run.attempts)
+        run = replace(run, attempts=tuple(marked))
     if not run.job.deadline:
         return run
     first = not any(one.last for one in run.attempts[:-1])
     after = noted(_newest(run), report, now, first=first, final=final)
     return run if after is _newest(run) else _with_newest(run, after)
+
+
+_AMOUNTS = (
+    "output_files",
+    "output_bytes",
+    "checkpoint_files",
+    "checkpoint_bytes",
+    "stray",
+    "stray_files",
+    "stray_bytes",
+)
+
+
+def _amounts(run: Run, report: Report) -> Run:
+    """What there is to bring back, as the report has it. Names are a node's word, and bounded here."""
+    said = {name: getattr(report, name) for name in _AMOUNTS}
+    said["stray"] = tuple(_cut(name) for name in report.stray[:8])
+    return run if all(getattr(run, name) == value for name, value in said.items()) else replace(run, **said)
 
 
 def _progress(run: Run, report: Report, now: datetime) -> Decision:
@@ -138,18 +205,17 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         ended_at=report.ended_at or now,
         outcome=outcome,
         exit_code=report.exit_code,
-        message=report.message,
-        hint=report.hint,
+        message=_cut(report.message),
+        hint=_cut(report.hint),
         stays=report.stays,
     )
-    run = _with_newest(run, ended)
+    report = replace(report, message=ended.message, hint=ended.hint)
+    run = _amounts(_with_newest(run, ended), report)
     run = replace(
         run,
         started_at=run.started_at or report.started_at,
         metrics=report.metrics,
         data_figures=report.data,
-        output_files=report.output_files,
-        output_bytes=report.output_bytes,
     )
     match outcome:
         case Outcome.SUCCEEDED | Outcome.TARGET_REACHED:
@@ -178,6 +244,8 @@ def _evicted(run: Run, now: datetime) -> Decision:
     run = _with_newest(run, replace(attempt, state=state, ended_at=attempt.ended_at or now))
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
+    if why := haste(run):
+        return _end(run, RunState.FAILED, now, why, 125)
     if attempt.moving:
         moves = Decision(replace(run, state=RunState.QUEUED, reason="moves to another node"))
         return moves.noting(now, "moved", f"attempt {attempt.number} has saved and ended, to go on elsewhere")
@@ -199,17 +267,31 @@ def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
     if attempt.notice and attempt.notice.drill:
         return None
     if report.notice and not attempt.notice:
-        left_s = max((report.notice.deadline - report.at).total_seconds(), 0.0)
+        if attempt.notices >= MOST_NOTICES + (now - attempt.asked_at).total_seconds() / 3600:
+            return None  # it was told of the last one that was believed
+        left_s = min(max((report.notice.deadline - report.at).total_seconds(), 0.0), LONGEST_NOTICE_S)
         returns = report.notice.returns
         notice = Notice(now, now + timedelta(seconds=left_s), drill=False, returns=returns)
         what = "a restart of its machine" if returns else "its eviction"
         text = f"attempt {attempt.number} was given {left_s:.0f} s notice of {what}"
-        return Decision(_with_newest(run, replace(attempt, notice=notice))).noting(now, "notice", text)
+        heard = replace(attempt, notice=notice, notices=attempt.notices + 1)
+        return Decision(_with_newest(run, heard)).noting(now, "notice", text)
     if attempt.notice and not report.notice:
         kept = _with_newest(run, replace(attempt, notice=None, spare=None))
         text = f"the notice of attempt {attempt.number} was withdrawn"
         return Decision(kept).noting(now, "notice-withdrawn", text)
     return None
+
+
+def _refused(run: Run, why: str, now: datetime) -> Decision:
+    """Said once for each attempt: a script that forges reports does so at every beat."""
+    attempt = _newest(run)
+    text = f"a report of attempt {attempt.number} was not used: {why}"
+    return Decision(_with_newest(run, replace(attempt, refused=why))).noting(now, "report-refused", text)
+
+
+def _unusable(why: str) -> str:
+    return f"its node's report cannot be used: {why}"
 
 
 def _lost(run: Run, why: str, now: datetime, trouble: str = "") -> Decision:
@@ -224,10 +306,11 @@ def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
     if _newest(run).fused:
         return fuse.burnt(run, now)
     number = _newest(run).number
-    if _newest(run).trouble in HOPELESS:
-        return _end(run, RunState.FAILED, now, why, 125)
-    if _losses(run) >= MOST_LOST:
-        return _end(run, RunState.FAILED, now, f"{why}; {MOST_LOST} attempts were lost like this", 125)
+    if end := verdict(run, why):
+        return _end(run, RunState.FAILED, now, end, 125)
+    if _newest(run).trouble in WAITED_FOR:
+        waits = Decision(replace(run, state=RunState.QUEUED, reason=f"waits until somebody repairs this: {why}"))
+        return waits.noting(now, "waits", f"attempt {number}: {why}; the run waits until somebody repairs this")
     again = Decision(replace(run, state=RunState.QUEUED, reason="waits for a new node"))
     return again.noting(now, "lost", f"attempt {number} was lost: {why}; starting another")
 
@@ -250,6 +333,5 @@ def _failures(run: Run) -> int:
     return sum(attempt.outcome is Outcome.FAILED for attempt in run.attempts)
 
 
-def _losses(run: Run) -> int:
-    lost = (one for one in run.attempts if one.trouble not in WEATHER)
-    return sum(one.state is AttemptState.LOST or one.outcome is Outcome.CANCELLED for one in lost)
+def _cut(words: str) -> str:
+    return words if len(words) <= LONGEST_WORDS else f"{words[:LONGEST_WORDS]}…"

@@ -6,8 +6,9 @@ The times of one attempt are all of its own node's clock, and are compared with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from stoker.engine.repeating import Repeating
 from stoker.model.report import Effort, Kept, Phase
 from stoker.model.run import Attempt, Run
 
@@ -20,10 +21,30 @@ class Loss:
 
     seconds: float = 0.0
     went_on_from: Kept | None = None  # None: from nothing, unless nothing was lost
+    again: str = ""  # where the script itself began again, below what it had reached
 
 
 def losses(run: Run) -> Mapping[int, Loss]:
-    """By number, of every attempt that has done something. `ALL` where nothing of it was kept."""
+    """By number, of every attempt that has done something. `ALL` where nothing of it was kept.
+
+    A script that begins again in spite of its checkpoint loses what it shows that it repeats.
+    """
+    found = dict(_by_checkpoints(run))
+    repeating = Repeating()
+    for attempt in reversed([one for one in run.attempts if one.number in found]):
+        loss = found[attempt.number]
+        repeated = repeating.repeated(_effort(attempt))
+        behind_s = repeated.seconds + unheard_s(attempt)
+        if repeated.seconds and behind_s > loss.seconds:
+            loss = found[attempt.number] = replace(loss, seconds=behind_s, again=repeated.again)
+        if loss.seconds < _effort(attempt).running_s:
+            repeating.counts(_effort(attempt))
+        if undone_s := _effort(attempt).undone_s:  # on machines that its provider evicted and restored
+            found[attempt.number] = replace(found[attempt.number], seconds=found[attempt.number].seconds + undone_s)
+    return found
+
+
+def _by_checkpoints(run: Run) -> Mapping[int, Loss]:
     workers = [one for one in run.attempts if one.effort is not None]
     if not workers:
         return {}
@@ -47,7 +68,7 @@ def losses(run: Run) -> Mapping[int, Loss]:
 def steps_lost(attempt: Attempt, loss: Loss) -> float | None:
     """None where the script reports no steps."""
     reached = attempt.effort.step if attempt.effort else None
-    if reached is None:
+    if reached is None or loss.again:
         return None
     if loss.went_on_from is None:
         return reached if loss.seconds else 0.0

@@ -8,13 +8,11 @@ from decimal import Decimal
 from itertools import islice
 
 from stoker.engine.deadline import Urgency, outlook, words
+from stoker.engine.patience import HOPELESS, WEATHER
 from stoker.model.job import Fallback, Job
 from stoker.model.node import Need, Offer
 from stoker.model.run import Attempt, AttemptState, Run
 
-# Troubles that are the weather, as evictions are: waited out, and counted neither as losses nor as failures.
-WEATHER = ("no-capacity", "quota-reached", "throttled", "login-failed")
-HOPELESS = ("not-allowed", "not-set-up", "name-taken")  # somebody has to do something: trying again changes nothing
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an offer that had nothing is asked for again
 MOST_DOUBLINGS = 8  # of the pause: by then it is the longest
 SHUNNED_S = 600.0  # an offer that was taken away so lately is chosen after the others
@@ -24,8 +22,9 @@ Market = Mapping[tuple[str, Need], Sequence[Offer]]  # what each provider has fo
 
 def needs(job: Job) -> list[Need]:
     """What to ask providers for, what the job would rather have first. A deadline needs both kinds."""
-    falls_back = job.spot is None or job.spot.fallback is Fallback.ON_DEMAND or job.deadline is not None
-    kinds = ([True] if job.spot or job.deadline else []) + ([False] if falls_back else [])
+    falls_back = not job.spot or job.spot.fallback is Fallback.ON_DEMAND or job.deadline is not None
+    wants_spot = job.spot or (job.spot is None and job.deadline)
+    kinds = ([True] if wants_spot else []) + ([False] if falls_back else [])
     return [
         Need(
             nodes=job.nodes,
@@ -62,9 +61,11 @@ def price_now(run: Run, market: Market, offer: Offer) -> Decimal:
 
 
 def open_now(run: Run, market: Market, now: datetime) -> list[Offer]:
-    """What can be asked for now: it may cost so much, and has not just failed."""
-    offers = (offer for offer in _offers(run, market) if _affordable(run.job, offer))
-    return [offer for offer in offers if now >= _closed_until(run, offer, now)]
+    """What can be asked for now: it may cost so much, and has not just failed. What the provider has refused this run
+    for a reason of its own is closed to it, as long as there is anything else."""
+    offers = [offer for offer in _offers(run, market) if _affordable(run.job, offer)]
+    others = [offer for offer in offers if not _refused(run, offer)]
+    return [offer for offer in others or offers if now >= _closed_until(run, offer, now)]
 
 
 def why_none(run: Run, market: Market, now: datetime) -> str:
@@ -126,6 +127,12 @@ def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
             if attempt.trouble not in WEATHER:
                 return
             yield attempt.ended_at
+
+
+def _refused(run: Run, offer: Offer) -> bool:
+    """Whatever the reason: an image that the size cannot boot is refused again; a fault that passes costs one size."""
+    troubles = (one.trouble for one in run.attempts if one.offer and same(one.offer, offer))
+    return any(trouble and trouble not in (*WEATHER, *HOPELESS) for trouble in troubles)
 
 
 def _shunned(run: Run, offer: Offer, now: datetime) -> bool:

@@ -11,11 +11,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Context, Decimal
 
-from stoker.engine.market import WEATHER
+from stoker.engine.patience import WEATHER
 from stoker.engine.sighting import Sighting
 from stoker.model.money import Spell
 from stoker.model.node import NodeSight, NodeState
-from stoker.model.report import Outcome
 from stoker.model.run import Event, Run
 
 MARK_S = 60.0  # how often a spell that goes on is marked as seen: what a clock that is set back can hide at most
@@ -96,11 +95,14 @@ def _after(spell: Spell, sight: NodeSight | None, seen: Sighting, run: Run, now:
         closed = replace(spell, until=last + timedelta(seconds=MARK_S))
         yield closed
         yield from _after(replace(spell, since=now, seen_at=now if spell.seen_at else None), sight, seen, run, now)
+    elif sight is None and _is_expected(spell, run):
+        moves = spell.key in seen.unasked and (now - spell.since).total_seconds() > MARK_S
+        yield replace(spell, since=now) if moves else spell
     elif sight is None:
-        yield spell if _is_expected(spell, run) else replace(spell, until=_gone_by(run, spell.key, last, seen, now))
+        yield replace(spell, until=_gone_by(run, spell.key, last, seen, now))
     elif sight.state is NodeState.GONE and sight.usd_per_hour <= 0:
         never = spell.seen_at is None and sight.trouble in WEATHER  # it could not be had, so nobody counted
-        yield replace(spell, until=spell.since if never else now)
+        yield replace(spell, until=spell.since if never else _gone_by(run, spell.key, last, seen, now))
     else:
         yield from _at_price(spell, _believed(sight, spell), now)
 
@@ -134,19 +136,19 @@ def _is_expected(spell: Spell, run: Run) -> bool:
     return spell.key == ahead or (spell.key == attempt.key and not attempt.state.over)
 
 
-def _outcome(run: Run, key: str) -> Outcome | None:
-    return next((attempt.outcome for attempt in run.attempts if attempt.key == key), None)
-
-
 def _gone_by(run: Run, key: str, last: datetime, seen: Sighting, now: datetime) -> datetime:
     """A node that is no longer there went at some moment since it was last seen: now at the latest, or, where nobody
-    looked for long, when its lease was over; one that said that its own fuse ended it, when its budget was spent."""
+    looked for long, when its lease was over, a while after it gave its last report, or when its budget was spent: its
+    own fuse sees to that."""
     if not seen.outlives_s:
         return now
     ends = [now, last + timedelta(seconds=MARK_S + seen.outlives_s)]
-    by_fuse = Outcome.BUDGET_REACHED in (seen.report.outcome if seen.report else None, _outcome(run, key))
+    newest = run.attempt is not None and run.attempt.key == key
+    if newest and seen.report and seen.report.outcome and seen.said_at:
+        # As long as the server was there it may have kept it.
+        ends.append(max(seen.said_at, last) + timedelta(seconds=MARK_S + seen.lingers_s))
     left = (run.budget or Decimal(0)) - spent(run, last)
-    if by_fuse and left > 0:
+    if left > 0:
         ends.append(last + timedelta(microseconds=int(left * _HOUR_US / rate(run))))
     return max(min(ends), last)
 

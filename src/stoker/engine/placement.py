@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from itertools import takewhile
 
-from stoker.engine.market import WEATHER
+from stoker.engine.patience import MARKET, MOST_LOST
 from stoker.model.job import Priority
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 _RANK = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)
-MOST_DELAY_S = 60.0
+MOST_DELAY_S, LONGEST_DELAY_S = 60.0, 300.0  # the longer one where only somebody outside can change anything
 
 
 def queue(runs: Collection[Run]) -> list[Run]:
@@ -67,9 +67,10 @@ def _ready(run: Run, now: datetime) -> bool:
     if lost < 2 or newest is None or newest.ended_at is None:
         return True
     waited_s = (now - newest.ended_at).total_seconds()
+    most_s = MOST_DELAY_S if lost <= MOST_LOST else LONGEST_DELAY_S
     # A negative wait means that the clock was set back: better to start early than to wait for it to catch up.
-    return not 0 <= waited_s < min(2.0 ** (lost - 2), MOST_DELAY_S)
+    return not 0 <= waited_s < min(2.0 ** min(lost - 2, 20), most_s)
 
 
 def _was_lost(attempt: Attempt) -> bool:
-    return attempt.state is AttemptState.LOST and attempt.trouble not in WEATHER
+    return attempt.state is AttemptState.LOST and attempt.trouble not in MARKET.codes

@@ -194,6 +194,7 @@ def _priced(line: Line, stretches: Sequence[_Stretch]) -> dict[str, Share]:
 def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterator[Taken]:
     redone = {stay.attempt: stay.parts[Part.REDONE] for stay in stays}
     for attempt in run.attempts:
+        yield from _restored(attempt, redone)
         if attempt.state not in _TAKEN or attempt.ended_at is None or attempt.trouble:
             continue  # one that could not be had was never taken away
         loss = lost.get(attempt.number, Loss())
@@ -206,7 +207,19 @@ def _taken(run: Run, stays: Sequence[Stay], lost: Mapping[int, Loss]) -> Iterato
             step=_reached(attempt, loss),
             safe_step=loss.went_on_from.step if loss.went_on_from else None,
             steps_lost=steps_lost(attempt, loss),
+            again=loss.again,
         )
+
+
+def _restored(attempt: Attempt, redone: Mapping[int, Share]) -> Iterator[Taken]:
+    """Machines of an attempt that were evicted while nobody was there. Which of them lost what is not known: the last
+    one stands for all."""
+    effort = attempt.effort
+    count = effort.evictions if effort else 0
+    ends = attempt.state not in _TAKEN
+    for number in range(1, count + 1):
+        cost_it = redone.get(attempt.number, Share()) if number == count and ends else Share()
+        yield Taken(attempt.number, effort.at if effort else attempt.asked_at, "evicted", None, cost_it)
 
 
 def _reached(attempt: Attempt, loss: Loss) -> float | None:

@@ -16,6 +16,7 @@ from stoker.engine.market import Market, choose, why_none
 from stoker.engine.moving import let_go, wanted
 from stoker.engine.placement import place
 from stoker.engine.receipt import with_effort
+from stoker.engine.restored import without_starts
 from stoker.engine.resuming import may_resume, resumed
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
@@ -84,7 +85,7 @@ def decide(
 def _advanced(before: Run, metered: Run, sighting: Sighting, allowance: Allowance | None, now: datetime) -> Decision:
     decision = paying.advanced(before, metered, sighting, allowance, now)
     after = with_effort(decision.run, sighting.report)
-    return decision if after is decision.run else replace(decision, run=after)
+    return without_starts(decision if after is decision.run else replace(decision, run=after), now)
 
 
 def _joined(first: Decision, then: Decision) -> Decision:
@@ -105,7 +106,7 @@ def _offer(run: Run, sighting: Sighting | None, market: Market, now: datetime) -
         return run.attempt.spare, ""
     if not any(name == run.job.on for name, _ in market):
         # A server that has just started may see an eviction before it knows what is to be had.
-        return None, "asks what is to be had" if run.attempt and run.attempt.offer else ""
+        return None, "checking which machines are available" if run.attempt and run.attempt.offer else ""
     best = choose(run, market, now)
     offer = resumed(run, sighting, market, best, now) or best
     return offer, "" if offer else why_none(run, market, now)
@@ -114,7 +115,7 @@ def _offer(run: Run, sighting: Sighting | None, market: Market, now: datetime) -
 def _may_ask_ahead(run: Run) -> bool:
     """Its machine is about to be taken and nothing was asked for yet, or it might rather be elsewhere."""
     attempt = run.attempt
-    if attempt is None or attempt.state.over or attempt.spare or run.wish is not Wish.GO_ON:
+    if attempt is None or attempt.state.over or attempt.spare or run.wish is not Wish.GO_ON or run.restored_at:
         return False
     if attempt.notice:
         return not attempt.notice.drill and not attempt.notice.returns

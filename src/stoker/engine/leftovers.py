@@ -20,7 +20,7 @@ def claimed(runs: Collection[Run]) -> set[str]:
     return current | {spare for run in runs if (spare := spare_key(run))}
 
 
-def sweep(
+def release_leftovers(
     provider: str,
     sights: Collection[NodeSight],
     needed: Collection[str],

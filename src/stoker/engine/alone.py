@@ -1,0 +1,55 @@
+"""What becomes of a run while the computer with its server is closed, in words that follow from the facts."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from stoker.engine.fuse import dollars
+from stoker.engine.lease import longest
+from stoker.model.job import Job
+from stoker.model.node import Features
+from stoker.model.rehearsal import is_twin
+from stoker.model.run import RunState
+
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def words(job: Job, features: Features, budget: Decimal | None, state: RunState | None = None) -> str:
+    """`state` is that of the run; None: it is only planned. Empty for a run that has ended, and for a rehearsal, whose
+    cloud is on this computer."""
+    if (state and state.ended) or is_twin(job.on):
+        return ""
+    if features.shares_files and not features.lease_s:
+        return "The run stops while this computer sleeps, and continues when it wakes."
+    if state in (RunState.QUEUED, RunState.PAUSED, RunState.STARTING, None):
+        begin = "Once the run is running, you can close this computer: it continues"
+    else:
+        begin = "You can close this computer: the run continues"
+    return f"{begin} until it ends{_at_most(job, features, budget)}{_evicted(job, features)}.{_retries(job)}"
+
+
+def _at_most(job: Job, features: Features, budget: Decimal | None) -> str:
+    lease_s = longest(job, features, budget=budget is not None)
+    bounds = [spelled(lease_s)] if lease_s else []
+    bounds += [dollars(budget)] if budget is not None and lease_s else []
+    return f", at most {' or '.join(bounds)}" if bounds else ""
+
+
+def _evicted(job: Job, features: Features) -> str:
+    if not job.spot:
+        return ""
+    if features.restores:
+        return f"; if its machine is evicted, `{job.on}` restores it and the run resumes"
+    return "; if its machine is evicted, the run resumes when this computer is back"
+
+
+def _retries(job: Job) -> str:
+    return " A retry after the script's own failure waits for this computer." if job.retries else ""
+
+
+def spelled(seconds: float) -> str:
+    """`24 h`, `90 min`, `5 d`: the largest unit that says it exactly enough, two of them at least."""
+    for size, unit in _UNITS:
+        if seconds >= 2 * size or size == 1:
+            return f"{round(seconds / size)} {unit}"
+    return ""

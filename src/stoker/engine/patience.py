@@ -1,0 +1,168 @@
+"""What a run waits for however long it takes, and what ends it: one table, which the docs repeat word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, takewhile
+
+from stoker.model.report import Outcome, Report
+from stoker.model.run import Attempt, AttemptState, Run
+
+MOST_LOST = 5  # in a row: a run whose nodes keep vanishing does not get anywhere
+MOST_REFUSED = 2  # in a row: what makes a report unusable is likely to do so again
+MOST_HASTY = 100  # in a row: a script can write any number of evictions, and of checkpoints that there are not
+HASTY_S = 60.0  # after a node was asked for
+NO_LIMIT = "no limit"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    happens: str
+    then: str  # what the run does about it
+    limit: str = NO_LIMIT
+    codes: tuple[str, ...] = ()  # of the errors that it is about
+
+
+EVICTED = Rule(
+    "the machine is evicted, restarted or removed by its owner, with or without notice",
+    "resumes from its last checkpoint on another machine",
+)
+MOVED = Rule("Stoker moves the run, to spot or to on-demand", "resumes from its last checkpoint on another machine")
+AWAY = Rule(
+    "the server is away, or the cloud or the store cannot be reached",
+    "waits; what already runs continues",
+)
+MARKET = Rule(
+    "no capacity, a spot price above `max_price`, the quota is used up, or the cloud asks for fewer requests",
+    "tries other sizes, regions or on-demand as the job allows, and the same again after 30 s, then up to 5 minutes",
+    codes=("no-capacity", "price-too-high", "quota-reached", "throttled"),
+)
+LOGIN = Rule(
+    "the login or the store's credential has expired, was replaced or is refused",
+    "waits until somebody logs in or gives a new one, and then continues by itself",
+    codes=("login-failed", "store-denied", "store-unavailable", "store-failed", "store-no-container"),
+)
+SET_UP = Rule(
+    "the cloud account lacks a right or a part of its set-up, or a name is taken, after the script has run once",
+    "waits until somebody repairs it, and then continues by itself",
+    codes=("not-allowed", "not-set-up", "name-taken"),
+)
+NOT_SET_UP = Rule(
+    "the same, before the script has ever run",
+    "fails, so that whoever submitted it sees it",
+    limit="at once",
+    codes=SET_UP.codes,
+)
+NOT_STARTED = Rule(
+    "a machine cannot be started for any other reason, after the script has run once",
+    "tries other sizes and regions, and the same again after up to 5 minutes",
+)
+LOST = Rule(
+    "a node is lost (no heartbeat, or its agent was killed), or a first machine cannot be started",
+    "resumes from its last checkpoint on another machine",
+    limit=f"{MOST_LOST} in a row without a new checkpoint",
+)
+REFUSED = Rule(
+    "a node's reports cannot be used",
+    "resumes from its last checkpoint on another machine",
+    limit=f"{MOST_REFUSED} in a row without a new checkpoint",
+)
+HASTY = Rule(
+    "a node is lost, or says that it is evicted, within a minute of being asked for",
+    "resumes from its last checkpoint on another machine",
+    limit=f"{MOST_HASTY} in a row",
+)
+SCRIPT = Rule("the script fails", "tries again from its last checkpoint", limit="the job's `retries`, in the whole run")
+PREPARING = Rule(
+    "the run cannot be prepared: a requirement that cannot be installed, or a Python that is missing",
+    "fails",
+    limit="at once",
+)
+TIME = Rule("the script reaches its `time_limit`", "fails", limit="at once")
+REBUILT = Rule("the database was rebuilt from records while the run had no node", "fails", limit="at once")
+DEFECT = Rule("Stoker fails to decide about the run: a defect", "fails", limit="after a minute")
+BUDGET = Rule("the budget is spent", "saves and is paused until the budget is raised")
+
+TABLE = (
+    EVICTED,
+    MOVED,
+    AWAY,
+    MARKET,
+    LOGIN,
+    SET_UP,
+    NOT_SET_UP,
+    NOT_STARTED,
+    LOST,
+    REFUSED,
+    HASTY,
+    SCRIPT,
+    PREPARING,
+    TIME,
+    REBUILT,
+    DEFECT,
+    BUDGET,
+)
+
+WEATHER = (*MARKET.codes, *LOGIN.codes)  # counted neither as losses nor as failures
+HOPELESS = NOT_SET_UP.codes  # somebody has to do something: trying again changes nothing
+WAITED_FOR = (*LOGIN.codes, *SET_UP.codes)  # the same for every size and place: only somebody can change it
+
+
+def verdict(run: Run, why: str) -> str:
+    """Why the run ends after its newest attempt, which ended through no fault of the script; empty: it tries again."""
+    newest = run.attempts[-1]
+    if newest.trouble in WEATHER:
+        return ""
+    if newest.trouble and has_run(run):
+        return ""
+    if newest.trouble in HOPELESS:
+        return why
+    if too_hasty := haste(run):
+        return too_hasty
+    row = [one for one in without_progress(run) if was_lost(one)]
+    if sum(bool(one.refused) for one in row) >= MOST_REFUSED:
+        return f"{why}; {MOST_REFUSED} attempts in a row ended like this, without a new checkpoint"
+    if len(row) >= MOST_LOST:
+        return f"{why}; {MOST_LOST} attempts in a row were lost, without a new checkpoint"
+    return ""
+
+
+def haste(run: Run) -> str:
+    """Why a run ends whose nodes end as soon as they have begun, as far as only they themselves say why; empty: it does
+    not."""
+    row = list(takewhile(_is_hasty, islice(reversed(run.attempts), MOST_HASTY)))
+    if len(row) < MOST_HASTY:
+        return ""
+    return f"its nodes ended {MOST_HASTY} times in a row within a minute of being asked for"
+
+
+def _is_hasty(one: Attempt) -> bool:
+    drilled = one.moving or (one.notice is not None and one.notice.drill)
+    if drilled or not one.ended_at or not (one.outcome is Outcome.EVICTED or was_lost(one)):
+        return False
+    return (one.ended_at - one.asked_at).total_seconds() <= HASTY_S
+
+
+def has_run(run: Run) -> bool:
+    """The script has been started once, so that whatever is wrong now was right then."""
+    return any(one.started_at for one in run.attempts)
+
+
+def without_progress(run: Run) -> Iterator[Attempt]:
+    """The newest attempts, newest first, back to the last one that has committed a checkpoint."""
+    return takewhile(lambda one: not one.saved, reversed(run.attempts))
+
+
+def was_lost(attempt: Attempt) -> bool:
+    if attempt.trouble in (*WEATHER, *WAITED_FOR):
+        return False
+    return attempt.state is AttemptState.LOST or attempt.outcome is Outcome.CANCELLED
+
+
+def saves_in(report: Report) -> set[int]:
+    """Numbers of attempts that have committed a checkpoint, as a report shows it: its own, and the one it began from,
+    whose node may not have lived to tell."""
+    effort = report.effort
+    kept = (effort.kept, effort.began_from) if effort else ()
+    return {one.attempt for one in kept if one}
