@@ -13,13 +13,22 @@ from stoker.errors import BadInput
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Keys that begin with `prefix` lie at `url`, under the rest of their name. `token` is a SAS for Azure, JSON of
-    temporary keys for S3, and empty for a folder."""
+    """Keys that begin with `prefix` lie at `url`, under the rest of their name; a prefix that does not end with `/` is
+    the key of one object, which is what `url` leads to. `token` is a SAS for Azure, JSON of temporary keys for S3, and
+    empty for a folder."""
 
     prefix: str
     url: str
     token: str = field(default="", repr=False)
     writes: bool = False
+
+    @property
+    def one(self) -> str:
+        """The name of the one object that it is for; empty where it is for a folder."""
+        return self.prefix.rpartition("/")[2]
+
+    def covers(self, key: str) -> bool:
+        return key == self.prefix if self.one else key.startswith(self.prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class Access:
 
     def route(self, key: str) -> Route | None:
         """The one with the longest prefix."""
-        fitting = [route for route in self.routes if key.startswith(route.prefix)]
+        fitting = [route for route in self.routes if route.covers(key)]
         return max(fitting, key=lambda route: len(route.prefix), default=None)
 
     def to_text(self) -> str:
@@ -45,5 +54,5 @@ class Access:
             found = json.loads(text)
             routes = tuple(Route(str(p), str(u), str(t), bool(w)) for p, u, t, w in found["routes"])
             return cls(routes, float(found["expires_at"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise BadInput("this is not an access to a store") from None

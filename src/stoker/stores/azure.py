@@ -17,6 +17,7 @@ from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import Location
 
 READ = "rl"
+READ_BLOB = "r"
 WRITE = "racwdl"
 _EARLY_S = 900  # a token is valid from a while ago, since clocks differ
 
@@ -51,25 +52,26 @@ def rights(location: Location, credential: Credential) -> tuple[Location, AzureR
     raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`")
 
 
-def account_sas(account: str, key: str, for_s: float) -> str:
+def account_sas(location: Location, key: str, for_s: float) -> str:
     """For what concerns containers as such: making, listing and removing them."""
+    only = _only(location)
     fields = {"sp": "rwdlac", "ss": "b", "srt": "sco", "se": _text(time.time() + for_s), "sv": API_VERSION}
-    order = (account, fields["sp"], fields["ss"], fields["srt"], "", fields["se"], "", "", fields["sv"], "", "")
+    order = (location.account, "rwdlac", "b", "sco", "", fields["se"], "", only, API_VERSION, "", "")
+    return _signed({**fields, "spr": only}, order, key)
+
+
+def service_sas(location: Location, key: str, permissions: str, for_s: float, blob: str = "") -> str:
+    """For what is in one container and nothing else, or for one blob in it."""
+    fields, place = _service_fields(location, permissions, for_s, blob)
+    times = (permissions, fields["st"], fields["se"], place)
+    order = (*times, "", "", fields["spr"], API_VERSION, fields["sr"], *[""] * 7)
     return _signed(fields, order, key)
 
 
-def container_sas(location: Location, key: str, permissions: str, for_s: float) -> str:
-    """For what is in one container, and nothing else."""
-    now = time.time()
-    fields = {"sp": permissions, "st": _text(now - _EARLY_S), "se": _text(now + for_s), "sv": API_VERSION, "sr": "c"}
-    place = f"/blob/{location.account}/{location.container}"
-    order = (permissions, fields["st"], fields["se"], place, "", "", "", API_VERSION, "c", *[""] * 7)
-    return _signed(fields, order, key)
-
-
-def delegated_sas(location: Location, delegation: Mapping[str, str], permissions: str, for_s: float) -> str:
+def delegated_sas(
+    location: Location, delegation: Mapping[str, str], permissions: str, for_s: float, blob: str = ""
+) -> str:
     """The same with a key that a login was given (a user delegation key, by its field names on the wire)."""
-    now = time.time()
     own = {
         "skoid": delegation["SignedOid"],
         "sktid": delegation["SignedTid"],
@@ -78,10 +80,22 @@ def delegated_sas(location: Location, delegation: Mapping[str, str], permissions
         "sks": delegation["SignedService"],
         "skv": delegation["SignedVersion"],
     }
-    fields = {"sp": permissions, "st": _text(now - _EARLY_S), "se": _text(now + for_s), "sv": API_VERSION, "sr": "c"}
-    place = f"/blob/{location.account}/{location.container}"
-    order = (permissions, fields["st"], fields["se"], place, *own.values(), *[""] * 5, API_VERSION, "c", *[""] * 7)
+    fields, place = _service_fields(location, permissions, for_s, blob)
+    times = (permissions, fields["st"], fields["se"], place)
+    order = (*times, *own.values(), *[""] * 4, fields["spr"], API_VERSION, fields["sr"], *[""] * 7)
     return _signed({**fields, **own}, order, delegation["Value"])
+
+
+def _service_fields(location: Location, permissions: str, for_s: float, blob: str) -> tuple[dict[str, str], str]:
+    now = time.time()
+    fields = {"sp": permissions, "st": _text(now - _EARLY_S), "se": _text(now + for_s), "sv": API_VERSION}
+    place = f"/blob/{location.account}/{location.container}" + (f"/{location.prefix}{blob}" if blob else "")
+    return {**fields, "sr": "b" if blob else "c", "spr": _only(location)}, place
+
+
+def _only(location: Location) -> str:
+    """A token is never sent in the clear, but to an emulator that knows nothing else."""
+    return "" if location.endpoint.startswith("http:") else "https"
 
 
 def sas_writes(sas: str) -> bool:
@@ -94,7 +108,8 @@ def _text(moment: float) -> str:
 
 def _signed(fields: Mapping[str, str], order: tuple[str, ...], key: str) -> str:
     digest = hmac.new(base64.b64decode(key), "\n".join(order).encode(), hashlib.sha256).digest()
-    return urlencode({**fields, "sig": base64.b64encode(digest).decode()})
+    given = {name: value for name, value in fields.items() if value}
+    return urlencode({**given, "sig": base64.b64encode(digest).decode()})
 
 
 def _checked_key(key: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import chain
 from typing import BinaryIO, TypeVar
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, unquote
 from xml.etree import ElementTree
 
 from stoker.errors import AlreadyThere, StoreFailed
@@ -125,7 +125,7 @@ class BlobBucket:
             query = f"restype=container&comp=list&maxresults={PAGE}&prefix={quote(self._prefix + prefix, safe='')}"
             reply = self._ask("GET", "", query + (f"&marker={quote(marker, safe='')}" if marker else ""))
             self._check(reply, "", 200)
-            page = ElementTree.fromstring(reply.body)
+            page = listing(reply, self.place)
             for blob in page.iter("Blob"):
                 yield self._entry(blob)
             marker = page.findtext("NextMarker") or ""
@@ -175,15 +175,27 @@ class BlobBucket:
             raise refusal(reply.status, code, why, name, self.place)
 
     def _entry(self, blob: ElementTree.Element) -> Stored:
-        about = blob.find("Properties")
-        if about is None:
+        about, name = blob.find("Properties"), blob.find("Name")
+        if about is None or name is None:
             raise StoreFailed(f"`{self.place}` gave a listing that cannot be read")
         return Stored(
-            (blob.findtext("Name") or "").removeprefix(self._prefix),
+            _named(name).removeprefix(self._prefix),
             int(about.findtext("Content-Length") or 0),
             parsedate_to_datetime(about.findtext("Last-Modified") or "").timestamp(),
             (about.findtext("Etag") or "").strip('"'),
         )
+
+
+def listing(reply: Reply, place: str) -> ElementTree.Element:
+    try:
+        return ElementTree.fromstring(reply.body)
+    except ElementTree.ParseError as error:
+        raise StoreFailed(f"`{place}` gave a listing that cannot be read: {error}") from None
+
+
+def _named(name: ElementTree.Element) -> str:
+    """What XML has no characters for is percent-encoded, and said to be."""
+    return unquote(name.text or "") if name.get("Encoded") == "true" else name.text or ""
 
 
 def total_bytes(reply: Reply) -> int:

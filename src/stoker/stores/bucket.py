@@ -26,7 +26,8 @@ class Piece(NamedTuple):
 
 
 class Bucket(Protocol):
-    """Names are any text that `checked` lets pass; a prefix is empty or ends with `/`."""
+    """Names are any text that `checked` lets pass; a prefix is empty or ends with `/`. Whoever has a token can make
+    objects with other names: `entries` gives those as they are, and `remove` takes them."""
 
     def read(self, name: str, start: int, size: int | None) -> Piece:
         """Nothing where the object ends before `start`. Raises Missing."""
@@ -52,12 +53,40 @@ class Bucket(Protocol):
 
 
 @runtime_checkable
-class RemovesBelow(Protocol):
-    """A bucket, or a store, that may remove everything below a prefix in one go."""
+class RemovesWhole(Protocol):
+    """A bucket that may remove everything below a prefix in one go."""
 
-    def remove_below(self, prefix: str) -> bool:
+    def remove_whole(self, prefix: str) -> bool:
         """False where it cannot: then nothing was removed."""
         ...
+
+
+@runtime_checkable
+class RemovesBelow(Protocol):
+    """A store that removes everything below a prefix, also what `list` leaves out because its name is not a key."""
+
+    def remove_below(self, prefix: str) -> None:
+        """May fail and be repeated."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A bucket, or a store, in which there must be a place before somebody with a token can write to it."""
+
+    def prepare(self, key: str) -> None: ...
+
+
+def is_key(name: str) -> bool:
+    """Whether `checked` lets it pass."""
+    if _REFUSED.search(name):
+        return False
+    if name.isascii():
+        return len(name) <= LONGEST_NAME_BYTES
+    try:
+        return len(name.encode()) <= LONGEST_NAME_BYTES
+    except UnicodeEncodeError:
+        return False
 
 
 def checked(key: str) -> str:

@@ -1,10 +1,18 @@
-"""An Azure store whose runs have containers of their own, since a token can be for a container but not for a prefix.
+"""An Azure store of many containers, since a token can be for a container or for one blob, but not for a prefix.
 
-`runs/<id>/…` lies in the container `<container>-<id>`, everything else in the container itself.
+| keys                  | container                         | whose tokens reach it                        |
+|-----------------------|-----------------------------------|----------------------------------------------|
+| `runs/<id>/…`         | `<container>-<id>`                | the nodes of that run                        |
+| `stoker/data/<name>/` | `<container>-data-<hash of name>` | nodes whose job names the dataset, read only |
+| `stoker/…`, code      | `<container>-stoker-own`          | none, but for single blobs                   |
+| everything else       | `<container>` itself              | nodes whose job names files in place there   |
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import logging
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,7 +20,7 @@ from typing import BinaryIO
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from stoker.errors import NoContainer, StoreFailed
+from stoker.errors import BadInput, NoContainer, StoreFailed
 from stoker.stores import Stored, blobclient
 from stoker.stores.blobclient import API_VERSION
 from stoker.stores.bucket import Bucket, Piece
@@ -20,17 +28,47 @@ from stoker.stores.location import Location
 from stoker.stores.refusals import refusal
 from stoker.stores.wire import Reply, Request, Wire
 
-_LONGEST_CONTAINER = 63
+log = logging.getLogger(__name__)
+
+_LONGEST_CONTAINER = 63  # of Azure
+_LONGEST_ENDING = 21  # `-` and the id of a run, or `-data-` and a hash
+LONGEST_CONTAINER = _LONGEST_CONTAINER - _LONGEST_ENDING
 _OF_RUN = re.compile(r"runs/([a-z0-9]+)/(.*)", re.DOTALL)
+_OF_DATASET = re.compile(r"stoker/data/([^/]+)/.*", re.DOTALL)
+_OWN = re.compile(r"(?:stoker|blobs|snapshots)/.*", re.DOTALL)
 _RUNS = "runs/"
+_OWN_FOLDER = "stoker/"
+_DATA = "stoker/data/"
+
+
+def check_room(location: Location) -> None:
+    """Raises BadInput where the name of the container leaves no room for those that are made beside it."""
+    if len(location.container) > LONGEST_CONTAINER or location.container.startswith("$"):
+        raise BadInput(
+            f"the container name `{location.container}` has {len(location.container)} characters; a store needs one of "
+            f"at most {LONGEST_CONTAINER} letters, digits and `-`, because each run gets a container of its own whose "
+            f"name is {_LONGEST_ENDING} characters longer",
+            hint=f"create a container with a name of at most {LONGEST_CONTAINER} characters",
+        )
 
 
 def container_of(location: Location, key: str) -> tuple[Location, str]:
     """Where a key lies, and what it is called there."""
-    found = _OF_RUN.fullmatch(key)
-    if not found or len(location.container) + 1 + len(found[1]) > _LONGEST_CONTAINER:
-        return location, key
-    return replace(location, container=f"{location.container}-{found[1]}"), found[2]
+    if found := _OF_RUN.fullmatch(key):
+        return _beside(location, found[1]), found[2]
+    if found := _OF_DATASET.fullmatch(key):
+        # Names of datasets may be longer than those of containers. Two stores in one container share nothing.
+        digest = hashlib.sha256(f"{location.prefix}\0{found[1]}".encode()).digest()
+        return _beside(location, f"data-{base64.b32encode(digest).decode()[:15].lower()}"), key
+    return (_beside(location, "stoker-own") if _OWN.fullmatch(key) else location), key
+
+
+def _beside(location: Location, ending: str) -> Location:
+    """There is nothing to fall back to: others have a token for any other container."""
+    name = f"{location.container}-{ending}"
+    if len(name) > _LONGEST_CONTAINER:
+        raise StoreFailed(f"`{name}` is longer than the {_LONGEST_CONTAINER} characters a container's name may have")
+    return replace(location, container=name)
 
 
 class Account:
@@ -88,7 +126,7 @@ class Account:
         raise error if isinstance(error, StoreFailed) else StoreFailed(str(error))
 
 
-class ContainerPerRun:
+class ManyContainers:
     """A Bucket made of many. Containers are made when they are first written to."""
 
     def __init__(self, location: Location, account: Account, open_container: Callable[[Location], Bucket]) -> None:
@@ -122,28 +160,49 @@ class ContainerPerRun:
                 data.seek(begun)
             return bucket.write(inside, data, only_new=only_new)
 
+    def prepare(self, key: str) -> None:
+        """Makes the container that the key lies in: whoever has a token for it cannot."""
+        self._account.create(container_of(self._location, key)[0].container)
+
     def entries(self, prefix: str) -> Iterator[Stored]:
         location, inside = container_of(self._location, prefix)
-        if location is not self._location:
+        if location != self._location:
             yield from self._below(location, inside, prefix.removesuffix(inside) if inside else prefix)
+            if prefix in (_OWN_FOLDER, _DATA):
+                yield from self._beside(f"{self._location.container}-data-", prefix)
             return
         yield from self._bucket(location).entries(prefix)
         if not prefix or prefix == _RUNS:
-            stem = f"{self._location.container}-"
-            for container in list(self._account.list(stem)):
-                run = f"{_RUNS}{container.removeprefix(stem)}/"
-                found, _ = container_of(self._location, run)
-                if found.container == container:
-                    yield from self._below(found, "", run)
+            yield from self._of_runs()
+        if not prefix:
+            yield from self._beside(f"{self._location.container}-stoker-own", prefix)
+            yield from self._beside(f"{self._location.container}-data-", prefix)
+
+    def _of_runs(self) -> Iterator[Stored]:
+        """One that cannot be listed hides nothing but itself: what is in it was named by its nodes."""
+        stem = f"{self._location.container}-"
+        for container in list(self._account.list(stem)):
+            run = f"{_RUNS}{container.removeprefix(stem)}/"
+            if _OF_RUN.fullmatch(run):
+                try:
+                    yield from self._below(replace(self._location, container=container), "", run)
+                except StoreFailed as error:
+                    log.warning("the container %s is left out: %s", container, error.message)
+
+    def _beside(self, stem: str, prefix: str) -> Iterator[Stored]:
+        """Of containers whose blobs have their whole key as their name."""
+        for container in list(self._account.list(stem)):
+            yield from self._below(replace(self._location, container=container), prefix, "")
 
     def remove(self, name: str) -> None:
         bucket, inside = self._find(name)
         bucket.remove(inside)
 
-    def remove_below(self, prefix: str) -> bool:
-        """Removes a run's container as a whole, if that is what lies there."""
+    def remove_whole(self, prefix: str) -> bool:
+        """Removes a run's container as a whole, if that is what lies there: a node's token writes all over it, and no
+        two runs have the same id, whichever prefix their stores have."""
         location, inside = container_of(self._location, prefix)
-        if location is self._location or inside or location.prefix:
+        if inside or not _OF_RUN.fullmatch(prefix):
             return False
         self._account.remove(location.container)
         self._opened.pop(location.container, None)

@@ -11,26 +11,29 @@ import secrets
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Stored
+from stoker.stores.clearing import clear
 from stoker.stores.disk import disk_failed
 from stoker.stores.pastcache import read_past_cache
 
 _PART = ".part-"  # a file being written; never listed, never read
 _NAME = rf"(?!\.\.?(?:/|\Z)|{re.escape(_PART)})[^/\0]+"  # neither `.` nor `..`, nor a file being written
 _KEY = re.compile(f"{_NAME}(?:/{_NAME})*")
-_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+# Nobody waits for whoever may write to a pipe that a script has put in the place of an object.
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _TRIES = 100  # at a folder that concurrent deletes keep removing while it is empty
 _PIECE_BYTES = 1 << 30  # the kernel reads no more than 2 GiB at once
 _COPY_BYTES = 256 << 10  # stays in the processor's cache between reading, hashing and writing
 _UNSYNCED = 256  # files that a commit waits for; of more, the newest
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
 _IN_USE = (errno.ENOTEMPTY, errno.EEXIST)
+_NO_OBJECT = (*_NOT_THERE, errno.ELOOP, errno.ENAMETOOLONG)  # a link to itself, or deeper than a path can name
 
 
 class Adopted(NamedTuple):
@@ -70,7 +73,7 @@ class FolderStore:
             raise disk_failed("read", key, error) from error
         try:
             seen = os.fstat(file)
-            if stat.S_ISDIR(seen.st_mode):
+            if not stat.S_ISREG(seen.st_mode):
                 raise _missing(key)
             there = seen.st_size - start
             return _read(file, start, there if size is None else min(size, there))
@@ -211,12 +214,12 @@ class FolderStore:
             self._place(folders[0][:-1])
         while folders:
             folder = folders.pop()
-            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{self._top}/{folder}") as entries:
+            with _whatever_is_there(folder), os.scandir(f"{self._top}/{folder}") as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(f"{folder}{entry.name}/")
                     elif not entry.name.startswith(_PART):
-                        with suppress(FileNotFoundError):
+                        with _whatever_is_there(folder):
                             seen = entry.stat()
                             yield Stored(folder + entry.name, seen.st_size, seen.st_mtime, _etag(seen))
 
@@ -231,6 +234,18 @@ class FolderStore:
         except OSError as error:
             if error.errno not in (*_NOT_THERE, *_IN_USE) and not path.is_dir():
                 raise disk_failed("delete", key, error) from error
+
+    def remove_below(self, prefix: str) -> None:
+        path = Path(self._place(prefix.removesuffix("/")))
+        try:
+            clear(os.fspath(path))
+            for parent in path.parents:
+                if parent == self.root:
+                    break
+                parent.rmdir()
+        except OSError as error:
+            if error.errno not in (*_NOT_THERE, *_IN_USE):
+                raise disk_failed("remove", prefix, error) from error
 
     def _place(self, key: str) -> str:
         if not _KEY.fullmatch(key):
@@ -280,6 +295,16 @@ class FolderStore:
             with suppress(FileNotFoundError):
                 _sync_one(folder)
         return bool(paths)
+
+
+@contextmanager
+def _whatever_is_there(folder: str) -> Iterator[None]:
+    """Leaves out what is not there, or cannot be an object."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_OBJECT:
+            raise disk_failed("list", folder, error) from error
 
 
 def _same(one: os.stat_result, other: os.stat_result) -> bool:

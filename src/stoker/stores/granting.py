@@ -13,8 +13,9 @@ def grant(
     store_url: str, credential: Credential | None, *, reads: Sequence[str], writes: Sequence[str], for_s: float
 ) -> Access:
     """`reads` and `writes` are prefixes of keys, such as `runs/<id>/`; what may be written may be read and listed too.
+    What does not end with `/` is the key of one object, to be read and not listed.
 
-    On Azure a token is for a container: a run's own, or for any other prefix the one that everything else shares.
+    On Azure a token is for one blob or for a container: `containers` says which keys share one.
     Raises StoreDenied, in words, where the credential cannot be split into something narrower.
     """
     location = locate(store_url)
@@ -27,6 +28,16 @@ def grant(
     from stoker.stores.sts import grant_s3
 
     return grant_s3(location, credential or NOTHING, reads=reads, writes=writes, for_s=for_s)
+
+
+def splits(store_url: str, credential: Credential) -> bool:
+    """Whether a part of the store can be given, rather than the credential itself."""
+    location = locate(store_url)
+    if location.kind is not StoreKind.AZURE:
+        return True
+    from stoker.stores.azure import rights
+
+    return rights(location, credential)[1].splits
 
 
 def _all(reads: Sequence[str], writes: Sequence[str]) -> list[str]:

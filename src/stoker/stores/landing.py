@@ -184,7 +184,7 @@ def _remove_stale(top: str) -> None:
 def _is_real_folder(path: str) -> bool:
     try:
         return stat.S_ISDIR(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:  # not there, or a name that no folder can have: making it says so
         return False
 
 

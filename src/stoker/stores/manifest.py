@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stoker.errors import SnapshotRefused
-from stoker.model.snapshot import Entry, EntryKind, checked_path
+from stoker.errors import Corrupt, SnapshotRefused
+from stoker.model import wire
+from stoker.model.snapshot import Entry, EntryKind, Snapshot, checked_path
 
 
 def checked(entries: Iterable[Entry]) -> list[Entry]:
@@ -29,6 +30,22 @@ def checked(entries: Iterable[Entry]) -> list[Entry]:
             folders.add(folder)
             folder = folder.rpartition("/")[0]
     return list(known.values())
+
+
+def verified(data: bytes, id: str) -> Snapshot:
+    """The snapshot with this id. Raises Corrupt where the text is that of another one: then it is not the code that was
+    submitted."""
+    try:
+        snapshot = wire.load(Snapshot, data)
+        found = snapshot.id
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        raise Corrupt(f"the list of files of the snapshot {id[:12]} is damaged") from None
+    if found != id:
+        raise Corrupt(
+            f"the store has other files for the snapshot {id[:12]} than were submitted",
+            hint="somebody has changed the store: submit the code again, and see who may write there",
+        )
+    return snapshot
 
 
 def _check_text(path: str) -> None:

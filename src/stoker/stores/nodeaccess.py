@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -10,7 +11,7 @@ from stoker.errors import StoreDenied
 from stoker.stores import Store, Stored
 from stoker.stores.access import Access, Route
 from stoker.stores.folder import FolderStore
-from stoker.stores.location import StoreKind, locate
+from stoker.stores.location import Location, StoreKind, locate
 from stoker.stores.streaming import stream
 
 
@@ -55,17 +56,22 @@ class AccessStore:
     def list(self, prefix: str) -> Iterator[Stored]:
         below = f"{prefix.removesuffix('/')}/" if prefix else ""
         route = self.access.route(below)
-        if route is None and not any(one.prefix.startswith(below) for one in self.access.routes):
-            raise StoreDenied(f"this access does not reach `{prefix}`")
-        inner = [one for one in self.access.routes if one.prefix.startswith(below) and one is not route]
+        inner = [one for one in self.access.routes if one.prefix.startswith(below) and not one.one and one is not route]
+        if route is None and not inner:
+            raise StoreDenied(f"this access does not list `{prefix}`")
         if route:
             for stored in self._list(route, below.removeprefix(route.prefix)):
-                if self.access.route(stored.key) is route:
+                if self._lists(stored.key) is route:
                     yield stored
         for one in inner:
             for stored in self._list(one, ""):
-                if self.access.route(stored.key) is one:
+                if self._lists(stored.key) is one:
                     yield stored
+
+    @property
+    def left_out(self) -> int:
+        """How many objects listings have left out, because their names are not keys."""
+        return sum(int(getattr(store, "left_out", 0)) for _, store in self._stores.values())
 
     def delete(self, key: str) -> None:
         store, rest = self._find(key, write=True)
@@ -78,6 +84,11 @@ class AccessStore:
         store = self._stores[route.prefix][1] if route and route.writes and route.prefix == prefix else None
         return store if isinstance(store, FolderStore) else None
 
+    def _lists(self, key: str) -> Route | None:
+        """The route that shows a key in a listing: those for one object list nothing."""
+        folders = [route for route in self.access.routes if not route.one and route.covers(key)]
+        return max(folders, key=lambda route: len(route.prefix), default=None)
+
     def _list(self, route: Route, prefix: str) -> Iterator[Stored]:
         _, store = self._stores[route.prefix]
         for stored in store.list(prefix):
@@ -89,12 +100,22 @@ class AccessStore:
             raise StoreDenied(f"this access does not reach `{key}`")
         if write and not route.writes:
             raise StoreDenied(f"this access only reads: `{key}` cannot be changed")
-        return self._stores[route.prefix][1], key[len(route.prefix) :]
+        return self._stores[route.prefix][1], route.one or key[len(route.prefix) :]
+
+
+def place_of(route: Route) -> Location:
+    """Where its keys lie: for one object, the folder that it is in."""
+    location = locate(route.url)
+    if not route.one:
+        return location
+    path = location.prefix.removesuffix("/").removesuffix(route.one)
+    folder = location.kind is StoreKind.FOLDER
+    return replace(location, prefix=(path.rstrip("/") or "/") if folder else path)
 
 
 def open_by_itself(route: Route) -> Store:
     """With nothing but the standard library."""
-    location = locate(route.url)
+    location = place_of(route)
     if location.kind is StoreKind.FOLDER:
         return FolderStore(Path(location.prefix), durable=True)  # what a node commits is what a run goes on from
     if location.kind is StoreKind.AZURE:

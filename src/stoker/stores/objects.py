@@ -19,14 +19,15 @@ from stoker.stores import Store, Stored
 from stoker.stores.azure import AzureRights, account_sas, rights
 from stoker.stores.blobclient import BlobBucket, sas_expires_at
 from stoker.stores.blocks import Lanes, first_block
-from stoker.stores.bucket import Piece
-from stoker.stores.containers import Account, ContainerPerRun
+from stoker.stores.bucket import Bucket, Piece
+from stoker.stores.containers import Account, ManyContainers, check_room
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import Location, StoreKind
 from stoker.stores.login import Login
 from stoker.stores.objectstore import ObjectStore
 from stoker.stores.refusals import refusal, token_ended, unreachable
-from stoker.stores.s3client import DEFAULT_REGION
+from stoker.stores.s3client import DEFAULT_REGION, S3Bucket
+from stoker.stores.sigv4 import Keys
 from stoker.stores.streaming import PIECE_BYTES
 from stoker.stores.verified import known_hash
 
@@ -51,34 +52,53 @@ _BULK = re.compile(r"Bulk delete request failed.*\(code: (\w+)\)", re.DOTALL)
 
 def open_objects(location: Location, credential: Credential) -> Store:
     if location.kind is StoreKind.S3:
-        return ObjectStore(location.url, ObstoreBucket(location.url, _open_s3(location, credential)))
+        raw = S3Bucket(location, _keys(credential)) if credential.kind is CredentialKind.S3_KEY else None
+        return ObjectStore(location.url, ObstoreBucket(location.url, _open_s3(location, credential), raw))
     place, held = rights(location, credential)
     login = Login(held.login) if held.login else None
 
     def open_container(one: Location) -> ObstoreBucket:
+        raw = BlobBucket(one, _signing(one, held, login))
         # What is large goes by blocks whose names tell what is in them, so that it can be gone on with.
-        large = BlobBucket(one, lambda: (held.sas, {})) if held.sas else None
-        return ObstoreBucket(one.url, _open_azure(one, held, login), sas_expires_at(held.sas), large)
+        large = raw if held.sas else None
+        return ObstoreBucket(one.url, _open_azure(one, held, login), raw, sas_expires_at(held.sas), large)
 
     if not held.splits:
         return ObjectStore(location.url, open_container(place))
-    return ObjectStore(location.url, ContainerPerRun(place, open_account(place, held, login), open_container))
+    check_room(place)
+    return ObjectStore(location.url, ManyContainers(place, open_account(place, held, login), open_container))
 
 
 def open_account(location: Location, held: AzureRights, login: Login | None) -> Account:
+    return Account(location, _signing(location, held, login))
+
+
+def _signing(location: Location, held: AzureRights, login: Login | None) -> Callable[[], tuple[str, dict[str, str]]]:
     def sign() -> tuple[str, dict[str, str]]:
         if login:
             return "", {"Authorization": f"Bearer {login.token()}"}
-        return account_sas(location.account, held.key, _HOUR_S), {}
+        return (account_sas(location, held.key, _HOUR_S) if held.key else held.sas), {}
 
-    return Account(location, sign)
+    return sign
+
+
+def _keys(credential: Credential) -> Keys:
+    return Keys(credential.values["id"], credential.values["secret"], credential.values.get("session", ""))
 
 
 class ObstoreBucket:
+    """obstore refuses names that are no paths, and all others of a listing with them: `raw` lists and removes."""
+
     def __init__(
-        self, place: str, store: AzureStore | S3Store, expires_at: float = 0.0, large: BlobBucket | None = None
+        self,
+        place: str,
+        store: AzureStore | S3Store,
+        raw: Bucket | None = None,
+        expires_at: float = 0.0,
+        large: BlobBucket | None = None,
     ) -> None:
         self.place = place
+        self._raw = raw
         self._large = large
         self._store = store
         self._expires_at = expires_at
@@ -143,6 +163,9 @@ class ObstoreBucket:
         return sum(sizes)
 
     def entries(self, prefix: str) -> Iterator[Stored]:
+        if self._raw:
+            yield from self._raw.entries(prefix)
+            return
         try:
             for batch in obstore.list(self._store, prefix.removesuffix("/") or None, chunk_size=1000):
                 for one in batch:
@@ -152,6 +175,9 @@ class ObstoreBucket:
             self._fail(error, "")
 
     def remove(self, name: str) -> None:
+        if self._raw:
+            self._raw.remove(name)
+            return
         try:
             obstore.delete(self._store, name)
         except FileNotFoundError:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple
 
 from stoker.errors import Missing, StoreFailed
 from stoker.stores import Stored
-from stoker.stores.bucket import Bucket, RemovesBelow, checked
+from stoker.stores.bucket import Bucket, Prepares, RemovesWhole, checked, is_key
 
 SEGMENT_BYTES = 1 << 20
 _MARK = ".~/"
 _SEGMENT = re.compile(r"(.+)\.~/([0-9]{8})", re.DOTALL)
+_AT_ONCE = 16  # removals: each takes its time, and many go at once
 _TAILS = 64  # ends of objects that are kept in memory, a segment each at most
 
 
@@ -36,6 +38,7 @@ class ObjectStore:
         self._locks = [threading.Lock() for _ in range(_TAILS)]
         self._tails: dict[str, _Tail] = {}
         self._long: set[str] = set()  # keys known to go on in segments
+        self.left_out = 0  # objects that listings have left out, because their names are not keys
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         _checked(key)
@@ -79,6 +82,9 @@ class ObjectStore:
         for one in self.bucket.entries(below):
             if found := _SEGMENT.fullmatch(one.key):
                 segments.setdefault(found[1], {})[int(found[2])] = one
+            elif not is_key(one.key):
+                # Made by somebody's own requests: nothing here could read it. One that ends so marks a folder.
+                self.left_out += not one.key.endswith("/")
             elif one.size_bytes == SEGMENT_BYTES:
                 full[one.key] = one
             else:
@@ -97,8 +103,19 @@ class ObjectStore:
             self._remove_segments(key, 1)
         self.bucket.remove(key)
 
-    def remove_below(self, prefix: str) -> bool:
-        return isinstance(self.bucket, RemovesBelow) and self.bucket.remove_below(prefix)
+    def remove_below(self, prefix: str) -> None:
+        below = f"{checked(prefix.removesuffix('/'))}/"
+        self._tails = {key: tail for key, tail in self._tails.items() if not key.startswith(below)}
+        if isinstance(self.bucket, RemovesWhole) and self.bucket.remove_whole(below):
+            return
+        names = [one.key for one in self.bucket.entries(below)]
+        with ThreadPoolExecutor(_AT_ONCE, "removal") as threads:
+            for _ in threads.map(self.bucket.remove, names):
+                pass
+
+    def prepare(self, key: str) -> None:
+        if isinstance(self.bucket, Prepares):
+            self.bucket.prepare(key)
 
     def _read_long(self, key: str, start: int, size: int | None) -> bytes:
         """Without looking at the first segment, unless there is nothing: then the object may be another one by now."""

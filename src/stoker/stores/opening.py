@@ -9,7 +9,7 @@ from stoker.stores.access import Access, Route
 from stoker.stores.credential import NOTHING, Credential, CredentialKind
 from stoker.stores.folder import FolderStore
 from stoker.stores.location import StoreKind, locate
-from stoker.stores.nodeaccess import AccessStore
+from stoker.stores.nodeaccess import AccessStore, place_of
 
 
 def open_store(url: str, credential: Credential | None = None) -> Store:
@@ -28,7 +28,7 @@ def open_granted(access: Access) -> AccessStore:
 
 
 def _open_route(route: Route) -> Store:
-    location = locate(route.url)
+    location = place_of(route)
     if location.kind is StoreKind.FOLDER:
         return FolderStore(Path(location.prefix))
     from stoker.stores.objects import open_objects  # as above

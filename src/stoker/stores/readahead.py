@@ -27,7 +27,7 @@ def open_in_order(store: Store, wanted: Iterable[Wanted]) -> Iterator[BinaryIO]:
     with ThreadPoolExecutor(_AHEAD, "ahead") as threads:
         waiting: deque[tuple[str, Future[bytes] | None]] = deque()
         for key, size in wanted:
-            waiting.append((key, threads.submit(store.get, key) if size <= SMALL_BYTES else None))
+            waiting.append((key, threads.submit(store.get, key, 0, size) if size <= SMALL_BYTES else None))
             if len(waiting) >= _AHEAD:
                 yield _opened(store, *waiting.popleft())
         while waiting:

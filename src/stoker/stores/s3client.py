@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import BinaryIO
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote_plus, urlsplit
 from xml.etree import ElementTree
 from xml.sax.saxutils import unescape
 
 from stoker.errors import AlreadyThere, BadInput, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.blobclient import total_bytes
+from stoker.stores.blobclient import listing, total_bytes
 from stoker.stores.blocks import Blocks, first_block
 from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
@@ -92,14 +92,15 @@ class S3Bucket:
         return len(first)
 
     def entries(self, prefix: str) -> Iterator[Stored]:
-        query = {"list-type": "2", "prefix": self._prefix + prefix}
+        query = {"list-type": "2", "encoding-type": "url", "prefix": self._prefix + prefix}
         while True:
             reply = self._ask("GET", "", query=query)
             self._check(reply, "", 200)
-            page = ElementTree.fromstring(reply.body)
+            page = listing(reply, self.place)
             space = found[0] if (found := _SPACE.match(page.tag)) else ""
+            encoded = page.findtext(f"{space}EncodingType") == "url"  # not every service knows it
             for one in page.iter(f"{space}Contents"):
-                yield self._entry(one, space)
+                yield self._entry(one, space, encoded=encoded)
             token = page.findtext(f"{space}NextContinuationToken")
             if not token:
                 return
@@ -177,12 +178,13 @@ class S3Bucket:
             code, why = _within(reply.body, "Code"), _within(reply.body, "Message")
             raise refusal(reply.status, code, why, name, self.place)
 
-    def _entry(self, one: ElementTree.Element, space: str) -> Stored:
+    def _entry(self, one: ElementTree.Element, space: str, *, encoded: bool) -> Stored:
+        name = one.findtext(f"{space}Key") or ""
         changed = one.findtext(f"{space}LastModified")
         if not changed:
             raise StoreFailed(f"`{self.place}` gave a listing that cannot be read")
         return Stored(
-            (one.findtext(f"{space}Key") or "").removeprefix(self._prefix),
+            (unquote_plus(name) if encoded else name).removeprefix(self._prefix),
             int(one.findtext(f"{space}Size") or 0),
             datetime.fromisoformat(changed).timestamp(),
             (one.findtext(f"{space}ETag") or "").strip('"'),

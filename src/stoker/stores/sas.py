@@ -1,4 +1,4 @@
-"""Parts of an Azure store for a node: a SAS for the run's container, and one to read the container that all share."""
+"""Parts of an Azure store for a node: a SAS for each container that it needs, or for a single blob."""
 
 from __future__ import annotations
 
@@ -9,18 +9,21 @@ from stoker.errors import StoreDenied
 from stoker.stores.access import Access, Route
 from stoker.stores.azure import (
     READ,
+    READ_BLOB,
     WRITE,
     AzureRights,
-    container_sas,
     delegated_sas,
     rights,
     sas_writes,
+    service_sas,
 )
 from stoker.stores.blobclient import sas_expires_at
-from stoker.stores.containers import Account, container_of
+from stoker.stores.containers import Account, check_room, container_of
 from stoker.stores.credential import Credential
 from stoker.stores.location import Location
 from stoker.stores.login import Login
+
+Sign = Callable[[Location, str, str], str]  # of a container: permissions, and the one blob; empty: all of them
 
 
 def grant_azure(
@@ -30,21 +33,29 @@ def grant_azure(
     prefixes = sorted({*reads, *writes})
     if not held.splits:
         return _as_it_is(place, held, prefixes, writes)
+    check_room(place)
     sign = _signer(place, held, for_s)
     routes = []
     for prefix in prefixes:
         where, inside = container_of(place, prefix)
-        token = sign(where, WRITE if prefix in writes else READ)
+        token = sign(where, *_rights_for(prefix, inside, writes))
         routes.append(Route(prefix, _below(where, inside), token, prefix in writes))
     return Access(tuple(routes), time.time() + for_s)
 
 
-def _signer(place: Location, held: AzureRights, for_s: float) -> Callable[[Location, str], str]:
+def _rights_for(prefix: str, inside: str, writes: Sequence[str]) -> tuple[str, str]:
+    """What does not end with `/` is one blob, and only read."""
+    if prefix in writes:
+        return WRITE, ""
+    return (READ_BLOB, inside) if prefix and not prefix.endswith("/") else (READ, "")
+
+
+def _signer(place: Location, held: AzureRights, for_s: float) -> Sign:
     if held.key:
-        return lambda where, permissions: container_sas(where, held.key, permissions, for_s)
+        return lambda where, permissions, blob: service_sas(where, held.key, permissions, for_s, blob)
     assert held.login
     delegation = _delegation(place, Login(held.login), for_s)
-    return lambda where, permissions: delegated_sas(where, delegation, permissions, for_s)
+    return lambda where, permissions, blob: delegated_sas(where, delegation, permissions, for_s, blob)
 
 
 def _delegation(place: Location, login: Login, for_s: float) -> dict[str, str]:

@@ -14,6 +14,7 @@ from stoker.errors import Corrupt
 
 KEY_BYTES = 32
 _MARK = b"stoker-sealed-1\n"  # the form; another one gets another mark
+_SIGNED = b"stoker-signed-1 "
 _NONCE_BYTES = 16
 _TAG_BYTES = 32
 
@@ -41,6 +42,29 @@ def unseal(key: str, data: bytes, about: str) -> str:
     if body is data or not hmac.compare_digest(tag, _tag(key, nonce, hidden, about)):
         raise Corrupt(f"what is sealed as `{about}` does not open: it is damaged, or meant for somebody else")
     return _mixed(_part(key, b"hide"), nonce, hidden).decode()
+
+
+def signed(key: str, data: bytes, about: str) -> bytes:
+    """For everybody to read, and for nobody else to change: a line with a tag, then the data as it is."""
+    return _SIGNED + _signature(key, data, about) + b"\n" + data
+
+
+def opened(key: str, data: bytes, about: str) -> bytes:
+    """What was signed. Raises Corrupt as `unseal` does."""
+    tag, _, rest = data.removeprefix(_SIGNED).partition(b"\n")
+    if not data.startswith(_SIGNED) or not hmac.compare_digest(tag, _signature(key, rest, about)):
+        raise Corrupt(f"`{about}` is not signed by this server: somebody else wrote or changed it")
+    return rest
+
+
+def unverified(data: bytes) -> bytes:
+    """What may have been signed, for whoever has no key and does nothing on its word."""
+    return data.partition(b"\n")[2] if data.startswith(_SIGNED) else data
+
+
+def _signature(key: str, data: bytes, about: str) -> bytes:
+    said = about.encode()
+    return _mac(_part(key, b"sign"), len(said).to_bytes(8, "big"), said, data).hex().encode()
 
 
 def _mixed(key: bytes, nonce: bytes, data: bytes) -> bytes:

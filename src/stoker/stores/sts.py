@@ -40,18 +40,19 @@ def grant_s3(
 
 
 def policy(location: Location, reads: Sequence[str], writes: Sequence[str]) -> dict[str, Any]:
-    """What the temporary keys may do: less than, never more than the keys they are made from."""
+    """What the temporary keys may do: less than, never more than the keys they are made from. What does not end with
+    `/` is one object, which is read and not listed."""
     bucket = f"arn:aws:s3:::{location.container}"
-    paths = sorted({f"{location.prefix}{one}*" for one in (*reads, *writes)})
+    asked = {*reads, *writes}
+    folders = sorted(f"{location.prefix}{one}*" for one in asked if not one or one.endswith("/"))
+    objects = sorted(f"{location.prefix}{one}" for one in asked if one and not one.endswith("/"))
     statements: list[dict[str, Any]] = [
-        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [f"{bucket}/{path}" for path in paths]},
-        {
-            "Effect": "Allow",
-            "Action": ["s3:ListBucket"],
-            "Resource": [bucket],
-            "Condition": {"StringLike": {"s3:prefix": paths}},
-        },
+        {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": [f"{bucket}/{one}" for one in folders + objects]}
     ]
+    if folders:
+        only = {"StringLike": {"s3:prefix": folders}}
+        listing = {"Effect": "Allow", "Action": ["s3:ListBucket"], "Resource": [bucket], "Condition": only}
+        statements.append(listing)
     if writes:
         resources = sorted(f"{bucket}/{location.prefix}{one}*" for one in writes)
         actions = ["s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"]

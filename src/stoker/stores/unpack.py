@@ -76,7 +76,7 @@ def _write(store: Store, entry: Entry, key: str, path: str) -> None:
             if entry.size_bytes > _AT_ONCE_BYTES:
                 _write_large(store, entry, key, file)
                 return
-            content = Verified(io.BytesIO(store.get(key)), entry.sha256, entry.size_bytes)
+            content = Verified(io.BytesIO(store.get(key, 0, entry.size_bytes)), entry.sha256, entry.size_bytes)
             _write_all(file, content.read())
     except Missing as error:
         raise Missing(f"the store has lost the content of `{entry.path}`: {error.message}") from error

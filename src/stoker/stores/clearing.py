@@ -1,0 +1,70 @@
+"""Removes a folder, whatever a script made of it. Standard library only: agents carry this file.
+
+Folders may lie deeper than a path can name, forbid everything, or be links to somewhere else. Each is moved up beside
+the first before it is emptied, so that no path grows; none is entered through a link.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+_TRIES = 20
+_OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+def clear(top: str) -> None:
+    """Missing is fine, and so is being called again, or by several processes at once. Raises OSError."""
+    try:
+        if not stat.S_ISDIR(os.lstat(top).st_mode):
+            Path(top).unlink()
+            return
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for left in reversed(range(_TRIES)):
+        try:
+            _clear(top)
+            return
+        except OSError as error:  # another process has moved a folder up, to remove it next
+            if not left or error.errno != errno.ENOTEMPTY:
+                raise
+
+
+def _clear(top: str) -> None:
+    folders = [top]
+    while folders:
+        folder = folders.pop()
+        with suppress(FileNotFoundError):
+            folders += _emptied(folder, top)
+            if folder != top:
+                Path(folder).rmdir()
+    with suppress(FileNotFoundError):
+        Path(top).rmdir()
+
+
+def _emptied(folder: str, top: str) -> list[str]:
+    """Unlinks its files, and gives back its folders, which lie in `top` now."""
+    Path(folder).chmod(stat.S_IRWXU)
+    moved = []
+    file = os.open(folder, _OPEN)
+    try:
+        with os.scandir(file) as found:
+            entries = list(found)
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError):
+                    os.unlink(entry.name, dir_fd=file)
+                continue
+            place = f"{top}/{entry.name if folder == top else f'.part-{secrets.token_hex(8)}'}"
+            with suppress(FileNotFoundError):
+                os.chmod(entry.name, stat.S_IRWXU, dir_fd=file)  # one that cannot be written to cannot be moved
+                if folder != top:
+                    os.rename(entry.name, place, src_dir_fd=file)
+                moved.append(place)
+    finally:
+        os.close(file)
+    return moved
