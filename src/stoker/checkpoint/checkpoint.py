@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stoker.checkpoint import interval, log, ranks, resuming, retention, surroundings
+from stoker.checkpoint.buckets import Buckets
 from stoker.checkpoint.interval import Cost, Since
 from stoker.checkpoint.notice import NoticeBoard
 from stoker.checkpoint.parts import Part, part_for, tells_of_steps
@@ -37,6 +38,9 @@ class Checkpoint:
     the rate of evictions make it worth, at most `max_loss` apart. The newest `keep` are kept, and with
     `best="val_acc"` or `best="-loss"` the best by that metric besides. `folder` is `$STOKER_CHECKPOINTS`, or
     `checkpoints` outside of Stoker.
+
+    With several ranks, `exact="same-placement"` gives the same bits as long as ranks resume with the same backend and
+    links; `exact="any-placement"` also on other nodes, and costs a little at every step of DistributedDataParallel.
     """
 
     load_weights = staticmethod(load_weights)
@@ -49,6 +53,7 @@ class Checkpoint:
         best: str | None = None,
         max_loss: str | float = "5m",
         folder: str | Path | None = None,
+        exact: str = "same-placement",
         **parts: Any,
     ) -> None:
         self._every = interval.parse(every)
@@ -61,7 +66,8 @@ class Checkpoint:
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
         self._notice = NoticeBoard(self._around.notice)
-        self._progress = Progress()
+        self.buckets = Buckets(parts, exact)
+        self._progress = Progress(self.buckets)
         optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]
         self._saving = Saving(self._parts, optimizers, self._progress, self._writer)
         self._share = Share(reports=self._around.reports_metrics and self._around.rank == 0)
@@ -142,7 +148,9 @@ class Checkpoint:
         improved = self.report(**metrics) if metrics else False
         wanted = self._notice.new() or improved or self._saving.again or self._due()
         if self._ranks.save_now(self.steps, wanted=wanted):
-            if self._notice.new(look_now=True):
+            if not self.buckets.settled:
+                self._saving.again = True
+            elif self._notice.new(look_now=True):
                 self._answer_notice()
             else:
                 self._save()
@@ -273,6 +281,7 @@ class Checkpoint:
             return
         stored, exact = found
         resuming.check(stored, self._parts)
+        self.buckets.put_back(stored.value(stored.form.get("buckets", {})))
         for name, part in self._parts.items():
             part.load(stored.value(stored.form["parts"][name], copy=not part.in_place))
         self._progress.put_back(stored, exact=exact)
@@ -282,6 +291,7 @@ class Checkpoint:
 
     def put_random_back(self, *, finally_: bool = True) -> None:
         """The random states once more: the script may have drawn since they were put back when it started."""
+        self.buckets.begin()
         self._progress.put_random_back(finally_=finally_)
 
 

@@ -43,6 +43,7 @@ class StokerCallback(_TrainerCallback):  # type: ignore[misc]  # untyped
         for name, value in self._counters.items():
             setattr(self._trainer, name, value)
         ours = self._running
+        ours.buckets.add(self._trainer.model_wrapped)
         ours.put_random_back(finally_=not ours.position.within_pass)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002

@@ -46,6 +46,7 @@ class StokerCallback(_Callback):  # type: ignore[misc]  # untyped
         loop, state = trainer.fit_loop, self._running
         loop._combined_loader.flattened = [_Through(loader, state) for loader in loop._combined_loader.flattened]
         iter(loop._data_fetcher)
+        state.buckets.add(trainer.strategy.model)
         state.put_random_back(finally_=not state.position.within_pass)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:  # noqa: ARG002

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from stoker.checkpoint import randomness
+from stoker.checkpoint.buckets import Buckets
 from stoker.checkpoint.position import Position
 from stoker.checkpoint.reading import OpenedPart
 
 
 class Progress:
-    def __init__(self) -> None:
+    def __init__(self, buckets: Buckets) -> None:
+        self._buckets = buckets
         self.steps = 0
         self.values: dict[str, Any] = {}  # the script's own
         self.metrics: dict[str, float] = {}
@@ -25,6 +27,7 @@ class Progress:
             "metrics": dict(self.metrics),
             "position": self.position.state(),
             "random": randomness.take(),
+            "buckets": self._buckets.state(),
         }
 
     @staticmethod

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any, Protocol
 
 from stoker.checkpoint.surroundings import Surroundings
 
-_KEY = "stoker/save-at"
+_numbers = itertools.count()  # every rank makes its checkpoints in the same order
 
 
 class Ranks(Protocol):
@@ -42,13 +43,14 @@ class Together:
     def __init__(self, distributed: Any) -> None:
         self._distributed = distributed
         self._store = distributed.distributed_c10d._get_default_store()
-        self._store.set(_KEY, "-1")
+        self._key = f"stoker/save-at/{next(_numbers)}"
+        self._store.set(self._key, "-1")
         distributed.barrier()
 
     def save_now(self, step: int, *, wanted: bool) -> bool:
-        target = int(self._store.get(_KEY))
+        target = int(self._store.get(self._key))
         if wanted and target < step:
-            self._store.set(_KEY, str(step + 1))
+            self._store.set(self._key, str(step + 1))
         return target == step
 
     def any(self, wanted: bool) -> bool:

@@ -63,7 +63,7 @@ class Writer:
             buffers.prepare(leaves, values)
             self.give_back(buffers)
 
-        threading.Thread(target=work, name="stoker-buffers", daemon=True).start()
+        Worker("stoker-buffers").hand(work)
 
     def submit(self, snapshot: Snapshot, *, hurry: bool = False) -> None:
         """To be written once `begin` is called. With `hurry` a save under way is given up for this one, and all cores

@@ -1,0 +1,194 @@
+"""The buckets of DistributedDataParallel, carried over a restart.
+
+DDP reduces gradients in buckets. It arranges them once when it is made, and once more after the first backward pass, by
+the order in which gradients became ready. Three or more ranks add up an element in an order that depends on its place
+in the bucket, so a rank that resumes with the first arrangement gets other bits in its first step.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from stoker.checkpoint import ordered, wrappers
+from stoker.checkpoint.shelf import say
+
+Record = dict[str, Any]
+PLACEMENTS = ("same-placement", "any-placement")
+_ORDER = "_stoker_order"  # on a wrapper whose reducer was given its parameters in another order: that order
+
+
+class Buckets:
+    """Of every wrapper that trains what `things` hold."""
+
+    def __init__(self, things: Mapping[str, Any], exact: str) -> None:
+        if exact not in PLACEMENTS:
+            raise ValueError(f"exact={exact!r}: expected {' or '.join(map(repr, PLACEMENTS))}")
+        self._things = things
+        self._ordered = exact == "any-placement"
+        self._wrappers: list[Any] = []
+        self._searched = False
+        self._kept: dict[int, list[list[int]]] = {}  # arranged for good, by the wrapper's identity
+        self._wanted: dict[int, list[list[int]]] = {}  # of the checkpoint that was restored
+        self._waiting: dict[str, Record] = {}  # of wrappers that have not been found yet
+        self._take(wrappers.given(things.values()))
+
+    @property
+    def settled(self) -> bool:
+        """Whether what happens next can be foretold. A static graph that has made one backward pass says nothing."""
+        return not any(one.static_graph and not ordered.uses(one) and _passes(one) == 1 for one in self._wrappers)
+
+    def state(self) -> dict[str, Record]:
+        """As they are now. Waits for nobody."""
+        if not self._searched:
+            self._search()
+        return {name: self._record(one) for name, one in self._named().items()}
+
+    def put_back(self, records: Mapping[str, Record]) -> None:
+        """Waits for all ranks. Wrappers that are still to be made are dealt with by `begin`."""
+        self._waiting = dict(records)
+        self._arrange()
+
+    def begin(self) -> None:
+        """Before the first step. Deals with wrappers made since, or not given to the checkpoint. Waits for all
+        ranks if there are any to restore."""
+        if self._waiting or (self._ordered and not self._searched):
+            self._search()
+            self._arrange()
+            self._waiting = {}
+
+    def add(self, thing: Any) -> None:
+        """What a framework has wrapped, which is in nothing the checkpoint was given."""
+        self._take(wrappers.given([thing]))
+
+    def _search(self) -> None:
+        self._searched = True
+        self._take(wrappers.elsewhere(self._things.values(), self._wrappers))
+
+    def _take(self, found: list[Any]) -> None:
+        for wrapper in found:
+            if all(one is not wrapper for one in self._wrappers):
+                self._wrappers.append(wrapper)
+                if self._ordered:
+                    ordered.use(wrapper)
+
+    def _named(self) -> dict[str, Any]:
+        """Two of the same signature are told apart by their order."""
+        named: dict[str, Any] = {}
+        for wrapper in self._wrappers:
+            signature, number = wrappers.signature(wrapper), 0
+            while f"{number} {signature}" in named:
+                number += 1
+            named[f"{number} {signature}"] = wrapper
+        return named
+
+    def _record(self, wrapper: Any) -> Record:
+        if ordered.uses(wrapper):
+            return {"buckets": None, "order": None, "sync_buffers": wrapper.require_forward_param_sync}
+        arranged = self._kept.get(id(wrapper))
+        if arranged is None and (arranged := arrangement(wrapper)) is not None:
+            self._kept[id(wrapper)] = arranged
+            if sorted(self._wanted.get(id(wrapper), arranged)) != sorted(arranged):
+                say("DistributedDataParallel has other buckets than before: results may be rounded differently")
+        order = None if arranged else _ready_order(wrapper)
+        return {"buckets": arranged, "order": order, "sync_buffers": wrapper.require_forward_param_sync}
+
+    def _arrange(self) -> None:
+        for name, wrapper in self._named().items():
+            if name in self._waiting:
+                buckets = arrange(wrapper, self._waiting.pop(name))
+                self._wanted |= {id(wrapper): buckets} if buckets else {}
+
+
+def arrange(wrapper: Any, record: Record) -> list[list[int]] | None:
+    """Gives a wrapper that has made no backward pass the buckets of the record, as the first rank has them. Waits for
+    all ranks."""
+    wrapper.require_forward_param_sync = record["sync_buffers"]
+    if ordered.uses(wrapper):
+        return None
+    distributed = sys.modules["torch.distributed"]
+    everyone: list[Any] = [None] * distributed.get_world_size(wrapper.process_group)
+    distributed.all_gather_object(everyone, record, group=wrapper.process_group)
+    buckets, order = everyone[0]["buckets"], everyone[0]["order"]
+    order = [index for bucket in buckets for index in bucket] if buckets else order
+    if not order:
+        return None
+    if (reason := _hindrance(wrapper)) is not None:
+        say(f"{reason}: the first step may be rounded differently than without the interruption")
+        return None
+    _replace_reducer(wrapper, order)
+    return buckets  # type: ignore[no-any-return]  # of another rank
+
+
+def arrangement(wrapper: Any) -> list[list[int]] | None:
+    """Numbers of parameters, bucket by bucket, once that is for good. None before, or where nothing is ever moved."""
+    said = _said(wrapper, "rebuilt_per_bucket_param_indices")
+    return [_numbers(wrapper, bucket) for bucket in said.split(",")] if said else None
+
+
+def _ready_order(wrapper: Any) -> list[int] | None:
+    """What the next forward pass will arrange buckets by; None if it will not."""
+    said = _said(wrapper, "prev_iteration_grad_ready_order_indices")
+    if not said or (wrapper.find_unused_parameters and not wrapper.static_graph):
+        return None
+    return _completed(_numbers(wrapper, said.replace(",", " ")), len(wrapper._build_params_for_reducer()[0]))
+
+
+def _completed(ready: list[int], count: int) -> list[int]:
+    """A parameter of a static graph may have been ready several times, of which the last counts, or never."""
+    last = list(dict.fromkeys(reversed(ready)))[::-1]
+    return last + [index for index in range(count) if index not in set(last)]
+
+
+def _said(wrapper: Any, name: str) -> str:
+    """DDP notes these at the beginning of a forward pass, for the one before; in between it has to be told to."""
+    if wrapper.logger is None or getattr(wrapper, "_use_python_reducer", False):
+        return ""
+    if not (said := wrapper._get_ddp_logging_data().get(name, "")):
+        wrapper.logger.set_runtime_stats_and_log()
+        said = wrapper._get_ddp_logging_data().get(name, "")
+    return str(said)
+
+
+def _numbers(wrapper: Any, text: str) -> list[int]:
+    order = getattr(wrapper, _ORDER, None)
+    return [order[int(one)] if order else int(one) for one in text.split()]
+
+
+def _passes(wrapper: Any) -> int:
+    wrapper.logger.set_runtime_stats_and_log()
+    return int(wrapper._get_ddp_logging_data().get("iteration", 0))
+
+
+def _hindrance(wrapper: Any) -> str | None:
+    if getattr(wrapper, "mixed_precision", None) is not None:
+        return "DistributedDataParallel with mixed precision cannot be given the buckets of the checkpoint"
+    needed = ("_push_all_rebuilt_params", "_rebuild_buckets", "_remove_autograd_hooks")
+    if not all(hasattr(wrapper.reducer, name) for name in needed) or not hasattr(wrapper, "_comm_hooks"):
+        return "this PyTorch has no way to give DistributedDataParallel the buckets of the checkpoint"
+    return None
+
+
+def _replace_reducer(wrapper: Any, order: list[int]) -> None:
+    """A reducer that knows the parameters in this order arranges them so at once, without a backward pass: nothing is
+    computed, no gradient is touched and no communication hook is called."""
+    distributed = sys.modules["torch.distributed"]
+    hook = wrapper._get_ddp_logging_data().get("comm_hook", "")
+    parameters, sparse = wrapper._build_params_for_reducer()
+    parameters, sparse = [parameters[index] for index in order], [sparse[index] for index in order]
+    wrapper.reducer._remove_autograd_hooks()
+    names = wrapper._build_debug_param_to_name_mapping(parameters)
+    wrapper._ddp_init_helper(parameters, sparse, names, wrapper.static_graph)
+    if wrapper.static_graph:
+        wrapper._static_graph_delay_allreduce_enqueued = False
+        wrapper.reducer._set_static_graph()
+        wrapper.logger._set_static_graph()
+    for function, state in wrapper._comm_hooks:
+        wrapper.logger._set_comm_hook_name(function.__qualname__)
+        distributed._register_comm_hook(wrapper.reducer, state, function)
+    if hook.startswith("BuiltinCommHookType."):
+        wrapper._register_builtin_comm_hook(getattr(distributed.BuiltinCommHookType, hook.split(".")[1]))
+    setattr(wrapper, _ORDER, order)
+    wrapper.reducer._push_all_rebuilt_params()
+    wrapper._has_rebuilt_buckets = wrapper.reducer._rebuild_buckets()
