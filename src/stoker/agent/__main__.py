@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stoker.agent.attempt import carry_out
 from stoker.agent.machine import Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end
+from stoker.agent.processes import MARK
 from stoker.model import layout
 from stoker.stores import Store
 from stoker.stores.folder import FolderStore
 
+if TYPE_CHECKING:
+    from stoker.agent.tenant import Tenancy
+
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--events URL]
-           [--ready-within SECONDS] [--reboot-mark PATH] [--package-lock PATH] [--lock-fd N]
+           [--ready-within SECONDS] [--reboot-mark PATH] [--package-lock PATH] [--private PATH] [--lock-fd N]
+           [--variables-fd N] [--restored 1]
        tenant --config PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY
@@ -55,7 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
     """One attempt, from its orders to its last report."""
-    folder = NodeFolder(Path(options["--folder"]).absolute())
+    variables = {**variables, **_handed_over(options.get("--variables-fd"))}
+    folder = NodeFolder(Path(options["--folder"]).absolute(), _private(options))
     _keep_files_private()
     if not _lock(folder, options.get("--lock-fd")):
         return 0
@@ -72,9 +80,20 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
         options.get("--events", ""),
         float(options.get("--ready-within", 0)),
         options.get("--reboot-mark", ""),
+        "--restored" in options,
         options.get("--package-lock", ""),
     )
     return carry_out(store, options["--orders"], machine)
+
+
+def _handed_over(fd: str | None) -> dict[str, str]:
+    """Variables that came by a file which has no name: a script can read the environment its agent was started with."""
+    if fd is None:
+        return {}
+    with os.fdopen(int(fd), "rb") as file:
+        file.seek(0)
+        found: dict[str, str] = json.loads(file.read())
+    return found
 
 
 def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: NodeFolder) -> Store:
@@ -102,19 +121,30 @@ def _live(config: Path) -> int:
     from stoker.agent.tenant import Tenancy, Tenant
 
     first = Tenancy.read(config)
-    folder = NodeFolder(Path(first.options["--folder"]) / "tenant")
+    private = _private(first.options)
+    folder = NodeFolder(Path(first.options["--folder"]) / "tenant", private / "tenant" if private else None)
 
     def start(tenancy: Tenancy) -> subprocess.Popen[bytes]:
         words = [word for pair in tenancy.options.items() for word in pair]
-        command = [sys.executable, "-I", "-S", str(_library()), "run", *words]
-        return subprocess.Popen(command, env={**os.environ, **tenancy.variables}, stdin=subprocess.DEVNULL)
+        key = {name: value for name, value in tenancy.variables.items() if name == MARK}
+        fd = os.memfd_create("variables")
+        try:
+            os.write(fd, json.dumps(dict(tenancy.variables)).encode())
+            command = [sys.executable, "-I", "-S", str(_library()), "run", *words, "--variables-fd", str(fd)]
+            return subprocess.Popen(command, env={**os.environ, **key}, stdin=subprocess.DEVNULL, pass_fds=(fd,))
+        finally:
+            os.close(fd)
 
     return Tenant(first, lambda tenancy: _store(tenancy.options, tenancy.variables, folder), start).live()
 
 
+def _private(options: Mapping[str, str]) -> Path | None:
+    return Path(options["--private"]) if "--private" in options else None
+
+
 def _enter(arguments: list[str]) -> int:
     """With `--config`, that of a machine's tenant, what it hands to the agent is starred out in what is printed."""
-    from stoker.agent.enter import enter  # here, because only people need it
+    from stoker.agent.enter import enter, refuse  # here, because only people need it
 
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, words = dict(zip(arguments[:end:2], arguments[1:end:2], strict=False)), arguments[end + 1 :]
@@ -122,8 +152,22 @@ def _enter(arguments: list[str]) -> int:
     if "--config" in options:
         from stoker.agent.tenant import Tenancy
 
-        secrets = list(Tenancy.read(Path(options["--config"])).variables.values())
+        first = Tenancy.read(Path(options["--config"]))
+        newest = first.newest(_read_only(first)) if first.sealed else first
+        if newest.sealed:
+            return refuse("the store does not say what has to be starred out on this machine")
+        secrets = [*first.variables.values(), *newest.variables.values()]
     return enter(NodeFolder(Path(options["--folder"])), words, os.environ, secrets)
+
+
+def _read_only(tenancy: Tenancy) -> Store:
+    """The store as this machine may read it now: with the newest access that its tenant has, or with its first."""
+    from stoker.stores.access import Access
+    from stoker.stores.nodeaccess import open_access
+
+    private = _private(tenancy.options)
+    noted = NodeFolder(Path(tenancy.options["--folder"]) / "tenant", private / "tenant" if private else None).access
+    return open_access(Access.from_text(noted.read_text() if noted.exists() else tenancy.variables["STOKER_ACCESS"]))
 
 
 def _stand_by(fd: int) -> int:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from stoker.agent.nodefolder import NodeFolder, remove_tree
-from stoker.agent.restoring import Tell, folders
+from stoker.agent.restoring import Tell
 from stoker.errors import Corrupt, Missing, SnapshotRefused
-from stoker.model import layout
+from stoker.model import layout, untrusted
+from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.orders import Orders
 from stoker.model.snapshot import EntryKind, Snapshot
-from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.unpack import unpack
 
@@ -19,8 +20,10 @@ from stoker.stores.unpack import unpack
 def carry_over(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> Snapshot:
     """What was put back, by its path below the outputs. Checkpoints that lie among the outputs are not touched: they
     are as they were committed. Raises StoreFailed where the store does not answer."""
-    wanted = Snapshot(tuple(one for one in _newest(store, orders).entries if not _kept(orders, one.path)))
     try:
+        paths, top = CheckpointPaths(orders.job.checkpoints), orders.job.outputs
+        entries = _newest(store, orders).entries
+        wanted = Snapshot(tuple(one for one in entries if paths.root(f"{top}/{one.path}") is None))
         remove_tree(folder.restoring)
         unpack(store, wanted, folder.restoring, partial(layout.output, orders.run_id))
     except (Missing, Corrupt, SnapshotRefused) as error:
@@ -33,17 +36,14 @@ def carry_over(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> 
 
 def _newest(store: Store, orders: Orders) -> Snapshot:
     """Each attempt began with what the one before it had: the newest that got so far has all."""
-    for attempt in range(orders.attempt - 1, 0, -1):
+    newest = orders.attempt if orders.incarnation > 1 else orders.attempt - 1
+    for attempt in range(newest, -1, -1):  # 0: of the run that this one starts from
         try:
-            return load(Snapshot, store.get(layout.outputs(orders.run_id, attempt, orders.node)))
+            key = layout.outputs(orders.run_id, attempt, orders.node)
+            return untrusted.fetch(Snapshot, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
         except Missing:
             continue
     return Snapshot(())
-
-
-def _kept(orders: Orders, path: str) -> bool:
-    place = f"{orders.job.outputs}/{path}"
-    return any(place == top or place.startswith(f"{top}/") for top in folders(orders))
 
 
 def _move(wanted: Snapshot, source: Path, target: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stoker.agent.keeper import Keeper
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.report import Effort, Kept, Phase
+from stoker.model.report import Climb, Effort, Kept, Phase
 
 
 class EffortMeter:
@@ -28,14 +28,30 @@ class EffortMeter:
         self._stopped_at = 0.0  # when the script ended; 0: it has not
         self._blocked_s = 0.0  # as it was then
         self.restored_s = 0.0
+        self._before: Effort | None = None
+        self._undone_s, self._evictions = 0.0, 0
         self.began_from: Kept | None = None
         self.keeper: Keeper | None = None
+        self._running_since = 0.0  # 0: the script has not begun
+        self.climbs: Callable[[float], tuple[Climb, ...]] = lambda _since: ()
         self.step: Callable[[], float | None] = lambda: None
         self.waited_s: Callable[[], float] = lambda: 0.0
         self.idle_since: Callable[[], float | None] = lambda: None  # by the clock: it has saved, and waits for its end
 
+    def continue_from(self, before: Effort | None) -> None:
+        """Of an earlier machine of this attempt, which was evicted: what it did counts, but for what it had not
+        saved."""
+        self._before = before or Effort(datetime.now(UTC))
+        self._evictions = self._before.evictions + 1
+        self._undone_s = self._before.undone_s + self._before.unsaved_s
+        phase, since, spent = self._state
+        self._state = (phase, since, {**self._before.phases, **spent})
+        self._kept = self._before.kept
+
     def enter(self, phase: Phase) -> None:
         now = self._clock()
+        if phase is Phase.RUNNING:
+            self._running_since = now
         if self._state[0] is Phase.RUNNING and phase is not Phase.RUNNING:
             self._stopped_at = now
             self._blocked_s = self._toll_s()  # the files will be gone before the last word
@@ -43,8 +59,8 @@ class EffortMeter:
 
     def restored(self, found: CheckpointSet | None, seconds: float) -> None:
         """The script will go on from this set; None: from nothing."""
-        self.restored_s = seconds
-        self.began_from = kept(found) if found else None
+        self.restored_s = self._earlier("restored_s") + seconds
+        self.began_from = self._before.began_from if self._before else kept(found) if found else None
 
     def now(self) -> Effort:
         now = self._clock()
@@ -58,14 +74,20 @@ class EffortMeter:
             at=datetime.now(UTC),
             phases={phase: round(seconds, 6) for phase, seconds in spent.items()},
             restored_s=round(self.restored_s, 6),
-            blocked_s=min((self._blocked_s or self._toll_s()) + idle_s, running_s),
-            waited_s=min(self.waited_s(), running_s),
+            blocked_s=min((self._blocked_s or self._toll_s()) + idle_s + self._earlier("blocked_s"), running_s),
+            waited_s=min(self.waited_s() + self._earlier("waited_s"), running_s),
+            undone_s=round(min(self._undone_s, running_s), 6),
+            evictions=self._evictions,
             at_rest=self.idle_since() is not None,
             unsaved_s=self._unsaved_s(end - idle_s, running_s),
             step=self.step(),
             began_from=self.began_from,
             kept=self._kept,
+            climbs=self.climbs(self._running_since) if self._running_since else (),
         )
+
+    def _earlier(self, name: str) -> float:
+        return float(getattr(self._before, name)) if self._before else 0.0
 
     def _spent(self, now: float) -> dict[str, float]:
         phase, since, before = self._state
@@ -79,8 +101,8 @@ class EffortMeter:
             self._kept_at = now - max((datetime.now(UTC) - self._kept.at).total_seconds(), 0.0)
 
     def _unsaved_s(self, end: float, running_s: float) -> float:
-        if self._kept is None:
-            return running_s
+        if self._kept_set is None:
+            return max(running_s - self._earlier("running_s"), 0.0)
         return min(max(end - self._kept_at, 0.0), running_s)
 
     def _idle_s(self, end: float) -> float:

@@ -42,7 +42,7 @@ def by_itself(ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_m
     who = "the script" if len(ends) == 1 else f"rank {failed}"
     if end.signal:
         message = f"{who} was killed by {_signal(end.signal)}{_why(end.signal, out_of_memory)}"
-        return Ending(Outcome.FAILED, code, message)
+        return Ending(Outcome.FAILED, code, message, _memory_hint(end.signal, out_of_memory))
     if code == 127 and (missing := re.findall(_MISSING_COMMAND, tail, re.MULTILINE)):
         name = missing[-1].decode(errors="replace")
         hint = f"check the spelling of `{name}` in `run`, or install it"
@@ -50,7 +50,17 @@ def by_itself(ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_m
     message = f"{who} exited with code {code}"
     if 128 < code <= 128 + 64:
         message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"
-    return Ending(Outcome.FAILED, code, message)
+    return Ending(Outcome.FAILED, code, message, _memory_hint(code - 128, out_of_memory))
+
+
+def _memory_hint(number: int, out_of_memory: bool) -> str:
+    """A loader's process that was killed makes its script fail in many ways, so the exit code need not tell."""
+    more = "use a smaller batch or fewer workers, or ask for more memory, such as `--set memory=32GB`"
+    if out_of_memory:
+        return f"the kernel's out-of-memory killer ended a process of this machine meanwhile: {more}"
+    if number == signal.SIGKILL:
+        return f"a SIGKILL that nobody sent usually comes from the kernel's out-of-memory killer: {more}"
+    return ""
 
 
 def _why(number: int, out_of_memory: bool) -> str:

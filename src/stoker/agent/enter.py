@@ -24,7 +24,7 @@ def enter(folder: NodeFolder, words: Sequence[str], variables: Mapping[str, str]
         inside = load(Inside, folder.inside.read_bytes())
         os.chdir(inside.folder)
     except OSError:
-        return _refuse("there is nothing of a run on this machine now")
+        return refuse("there is nothing of a run on this machine now")
     env = {**inside.env, **{name: variables[name] for name in _OWN if name in variables}}
     if secrets:
         return _masked(words, env, Masking(secrets))
@@ -32,7 +32,7 @@ def enter(folder: NodeFolder, words: Sequence[str], variables: Mapping[str, str]
     try:
         os.execvpe(words[0], list(words), env)
     except OSError as error:
-        return _refuse(f"{words[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
+        return refuse(f"{words[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
 
 
 def _masked(words: Sequence[str], env: Mapping[str, str], masking: Masking) -> int:
@@ -41,13 +41,13 @@ def _masked(words: Sequence[str], env: Mapping[str, str], masking: Masking) -> i
     try:
         done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, capture_output=True)
     except OSError as error:
-        return _refuse(f"{words[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
+        return refuse(f"{words[0]}: {error.strerror}", 127 if isinstance(error, FileNotFoundError) else 126)
     for stream, said in ((sys.stdout, done.stdout), (sys.stderr, done.stderr)):
         stream.buffer.write(masking.whole(said))
         stream.flush()
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
-def _refuse(why: str, code: int = NOT_RUN) -> int:
+def refuse(why: str, code: int = NOT_RUN) -> int:
     print(f"stoker: {why}", file=sys.stderr)  # noqa: T201  # to whoever came in
     return code

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 import threading
 import time
 from collections.abc import Callable
 
-from stoker.agent.keeping import Care, Checkpoints
+from stoker.agent.choosing import Care
+from stoker.agent.keeping import Checkpoints
 from stoker.agent.pace import Patience, Trouble
 from stoker.agent.worker import Worker
 from stoker.errors import AlreadyThere, StokerError, StoreFailed
@@ -62,7 +64,8 @@ class Keeper(Worker):
 
     def work(self) -> None:
         while not self.ending.is_set() and not self._over:
-            self._wake.wait(EVERY_HURRIED_S if self._hurried else self._pause_s)
+            # Not in step with a script that saves as regularly as this looks.
+            self._wake.wait(random.uniform(0.5, 1.0) * (EVERY_HURRIED_S if self._hurried else self._pause_s))
             self._wake.clear()
             self._commit(Care.HURRIED if self._hurried else Care.PATIENT)
         while not self._over and not self._commit(Care.TRUSTING if self.trusted else Care.PATIENT):

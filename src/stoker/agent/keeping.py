@@ -2,56 +2,44 @@
 
 from __future__ import annotations
 
-import errno
-import io
+import math
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.contents import Changing, Contents, open_still
-from stoker.agent.openfiles import Identity, being_written, descendants
+from stoker.agent.choosing import Care, Choosing, Chosen
+from stoker.agent.clones import Clone, Clones
+from stoker.agent.contents import Changing, Contents
+from stoker.agent.databases import Copy, Databases
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.openfiles import Opened, Writers, descendants
 from stoker.agent.processes import belonging_to
-from stoker.agent.restoring import folders, is_fenced
+from stoker.agent.restoring import is_fenced
 from stoker.agent.retaining import Retaining
-from stoker.agent.watching import Found, Watch
+from stoker.agent.sending import Sending
+from stoker.agent.watching import Watch
 from stoker.errors import AlreadyThere
 from stoker.model import layout
-from stoker.model.checkpoint import CheckpointSet
+from stoker.model.checkpoint import CheckpointSet, first_number
+from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.orders import Orders
-from stoker.model.snapshot import Entry
+from stoker.model.snapshot import Entry, EntryKind
 from stoker.model.wire import dump
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 from stoker.stores.still import Mark
 
-QUIET_S = 1.0  # files that nobody has open and that have not changed for this long belong together
-HURRIED_QUIET_S = 0.25  # the same in a hurry
-STARVED_S = 2.0  # where there has been no quiet for so long, the longest pauses there are have to do
-LEAST_PAUSE_S = 0.1
-PAUSE_SHARE = 0.6
-PARTIAL_S = 10.0  # where there are none, from then on without what is fresh
-LONG_WRITE_S = 2.0  # a file that takes as long as this to write is waited for
-TICK_NS = 20_000_000  # two writes closer than this may leave the same time on a file
-MOST_OPEN = 256  # files held open until they are shipped, so that a script may remove them meanwhile
-_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a pipe
+MOST_FACTS = 256
+OPEN_TOLD_S = 0.5  # a file that is open for so long when the machine is about to go may not be finished in time
+TRIES = 3  # at once, where files were removed or written to between a look and their being sent
+OPEN_AT_THE_END = "the script still had it open for writing when its machine was about to go; save earlier or smaller"
 
 Facts = Callable[[], tuple[float | None, Mapping[str, float]]]  # the last step and values the script reported
 Tell = Callable[[str, str], None]
-_Content = tuple[Identity | None, int, int]  # which file, its size, and when it was last written
-
-
-class Care(Enum):
-    """How sure a commit has to be that what it finds belongs together."""
-
-    PATIENT = auto()  # it waits for quiet
-    HURRIED = auto()  # the node is about to go: the shortest quiet will do
-    TRUSTING = auto()  # whoever wrote has ended by itself: everything is finished
 
 
 class Checkpoints:
@@ -66,34 +54,37 @@ class Checkpoints:
         tell: Tell,
         *,
         clock: Callable[[], float] = time.monotonic,
-        open_files: Callable[[], set[Identity]] | None = None,
+        open_files: Callable[[], Opened] | None = None,
     ) -> None:
-        """`clock` is a steady one; `open_files` are those that the run has open for writing."""
+        """`clock` is a steady one; `open_files` says what the run has open for writing."""
         self._clock = clock
-        self._open_files = open_files or partial(_open_files, orders.key)
+        self._open_files = open_files or Writers(partial(_processes, orders.key))
         self._store = store
         self._orders = orders
         self._facts = facts
         self._tell = tell
         self._told: set[str] = set()
-        self._watch = Watch(work, folders(orders), self._unkept)
+        self._watch = Watch(work, CheckpointPaths(orders.job.checkpoints), self._unkept)
+        self._choosing = Choosing(self._watch, self._unkept)
+        self._databases = Databases(NodeFolder(work.parent).copies, self._unkept, self._kept_again, clock)
+        self._clones = Clones(NodeFolder(work.parent).copies, self._unkept)
         self._done: dict[str, Mark | None] = {}  # as last committed
         self._noted: dict[str, Mark | None] = {}
-        self._facts_then: tuple[float | None, Mapping[str, float]] = (None, {})  # when the newest change was seen
-        self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
+        # When changes were seen, and what the script had reported by then.
+        self._facts_then: deque[tuple[float, tuple[float | None, Mapping[str, float]]]] = deque(maxlen=MOST_FACTS)
         self.behind = False  # there is something that is not committed yet
         self.first: Callable[[], None] = lambda: None  # done before a set is made visible, unless there is a hurry
-        self._hashes: dict[_Content, str] = {}
         self._last: CheckpointSet | None = None
-        self._number = 0
+        self._number = first_number(orders.incarnation)
         key = partial(layout.checkpoint_file, orders.run_id, node=orders.node)
-        self._contents = Contents(store, key, alone=True, first=orders.attempt == 1)
+        self._contents = Contents(store, key, alone=True, first=orders.begins)
         self._retaining = Retaining(store, orders, self._contents)
+        self._sending = Sending(self._contents, self._unkept)
 
     @property
     def restless(self) -> bool:
         """A commit waits for a quiet moment: worth looking for more often."""
-        return bool(self._restless_since)
+        return self._choosing.restless
 
     @property
     def fence_every_s(self) -> float:
@@ -105,34 +96,40 @@ class Checkpoints:
         self._watch.look(self._clock())
         self._done = self._noted = self._watch.marks if restored else {}
         self._last = restored
-        known = self._entries_of(restored)
-        self._hashes = {_content(one): known[one.path].sha256 for one in self._watch.found if one.path in known}
+        self._sending.learn(self._watch.found, self._entries_of(restored))
 
     def commit(self, care: Care = Care.PATIENT) -> CheckpointSet | None:
         """The set just committed; None where nothing new is finished.
 
         Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
         """
-        now = self._clock()
-        self._watch.look(now)
-        marks = self._watch.marks
-        if marks == self._done and not self._watch.some_open:
-            self._rest(now)
-            self.behind = False
-            return None
-        if marks != self._noted:
-            self._noted, self._facts_then = marks, self._facts()
-        left_out = self._left_out(care, now)
-        entries = None if left_out is None else self._entries(left_out)
-        if not entries:
-            return None
+        for _ in range(TRIES):
+            now = self._look(care)
+            chosen = self._choose(care, now)
+            if not chosen:
+                return None
+            if entries := self._entries(chosen):
+                return self._commit_new(chosen, entries, care, now)
+        return None
+
+    def _commit_new(self, chosen: Chosen, entries: tuple[Entry, ...], care: Care, now: float) -> CheckpointSet | None:
         if self._last is None or entries != self._last.entries:
-            self._rest(now)
             if care is not Care.HURRIED:
                 self.first()
-            return self._commit(entries, _without(marks, left_out or set()))
-        self._done, self.behind = _without(marks, left_out or set()), False
+            before, made = self._done, self._commit(entries, chosen)
+            self._choosing.committed(chosen, before, now)
+            return made
+        self._note_committed(self._usable(chosen))
+        if chosen.whole:
+            self._done, self.behind = self._marks_of(chosen), self._databases.behind
         return None
+
+    def amounts(self) -> dict[str, int]:
+        """How much the newest set has that does not lie among the outputs, as a report says it. For any thread."""
+        newest, outputs = self._last, f"{self._orders.job.outputs}/"
+        files = [one for one in newest.entries if one.kind is EntryKind.FILE] if newest else []
+        sizes = [one.size_bytes for one in files if not one.path.startswith(outputs)]
+        return {"checkpoint_files": len(sizes), "checkpoint_bytes": sum(sizes)}
 
     def tidy(self) -> None:
         """Lets go of sets that retention does not ask for. May fail, and be called again."""
@@ -143,153 +140,145 @@ class Checkpoints:
         if is_fenced(self._store, self._orders):
             raise AlreadyThere("a later attempt has taken over")
 
-    def _commit(self, entries: tuple[Entry, ...], done: dict[str, Mark | None]) -> CheckpointSet:
+    def _look(self, care: Care) -> float:
+        """At what is there, after what of it has to be copied was."""
+        if care is Care.TRUSTING:
+            self._databases.forget()
+            self._clones.forget()
+        else:
+            self._databases.refresh(hurried=care is Care.HURRIED)
+        self._watch.aside = self._databases.paths
+        now = self._clock()
+        self._watch.look(now)
+        if self._watch.marks != self._noted:
+            self._noted = self._watch.marks
+            self._facts_then.append((now, self._facts()))
+        return now
+
+    def _choose(self, care: Care, now: float) -> Chosen | None:
+        marks, copied = self._watch.marks, bool(self._databases.pending())
+        if care is Care.TRUSTING:
+            self._choosing.rest(now)
+            return Chosen(set(marks)) if marks != self._done else None
+        if marks == self._done and not self._watch.some_open:
+            self._choosing.rest(now)
+            self.behind = self._databases.behind
+            return Chosen(set(marks)) if copied else None
+        busy = self._busy(now)
+        marks, streams = self._watch.marks, self._watch.streams(now)
+        staying = [one for one in self._watch.found if one.path in streams]
+        self._clones.note(staying, self._watch, now, hurried=care is Care.HURRIED)
+        copied = copied or bool(self._clones.pending())
+        last = self._entries_of(self._last)
+        if _without(marks, streams) == _without(self._done, streams):
+            self.behind = self._databases.behind
+            self._choosing.rest(now)
+            return Chosen(set(marks) - streams, streams & last.keys()) if copied else None
+        self.behind = True
+        chosen = self._choosing.choose(care, busy, self._done, last, now)
+        if care is Care.HURRIED:
+            for path in self._watch.long_open(OPEN_TOLD_S, now) - streams:
+                self._unkept(path, OPEN_AT_THE_END)
+        return chosen or (self._choosing.hold(self._done, last) if copied else None)
+
+    def _busy(self, now: float) -> set[str]:
+        """What is open for writing, but for databases, which are copied."""
+        opened = self._open_files()
+        busy = self._watch.note_open(opened.files, now, some_ended=opened.some_ended)
+        if self._databases.find(self._watch.found, busy):
+            self._watch.aside = self._databases.paths
+            self._watch.look(now)
+            busy = self._watch.note_open(opened.files, now)
+        return busy
+
+    def _commit(self, entries: tuple[Entry, ...], chosen: Chosen) -> CheckpointSet:
         self.check_fence()
-        named = {one.path for one in entries}
-        times = {one.path: one.mark[1] for one in self._watch.found if one.mark and one.path in named}
+        times = self._times_of(chosen, {one.path for one in entries})
         self._number += 1  # a number is never tried twice: the store may have made the set and failed to say so
-        now, step, metrics = datetime.now(UTC), *self._facts_then
-        made = CheckpointSet(self._orders.attempt, self._number, now, entries, step, metrics, times).sealed
+        made = CheckpointSet(
+            self._orders.attempt, self._number, datetime.now(UTC), entries, *self._facts_of(chosen), times
+        ).sealed
         self._retaining.doubt(made.position)
         try:
             key = layout.checkpoint_set(self._orders.run_id, *made.position, self._orders.node)
             self._store.put(key, dump(made), only_new=True)
         except AlreadyThere:
             self.check_fence()  # if nobody has taken over, the store made it at a first try that it did not tell of
-        self._last, self._done, self.behind = made, done, False
+        self._last, self._done = made, self._marks_of(chosen)
+        self._note_committed(self._usable(chosen))
+        self.behind = self._databases.behind or not chosen.whole
         self._retaining.add(made)
         return made
 
-    def _left_out(self, care: Care, now: float) -> set[str] | None:
-        """Paths whose last finished content has to do; None: this is not the moment for a commit."""
-        if care is Care.TRUSTING:
-            return set()
-        watch = self._watch
-        busy = watch.note_open(self._open_files(), now)
-        streams = watch.streams(now)
-        for path in streams:
-            self._unkept(path, "it is kept open for writing, and so never finished")
-        self.behind = _without(self._noted, streams) != _without(self._done, streams)
-        if not self.behind:
-            self._rest(now)
-            return None
-        waited_s = now - (self._restless_since or now)
-        if not busy - streams and now - watch.changed_at(streams) >= self._needed_s(care, waited_s):
-            self._rest(now)
-            return streams
-        self._restless_since = self._restless_since or now
-        if self._is_one_file(busy, streams, waited_s):
-            return streams
-        if waited_s >= PARTIAL_S and not watch.long_open(LONG_WRITE_S, now) - streams:
-            return self._partial(busy, streams, now)
-        return None
+    def _times_of(self, chosen: Chosen, named: set[str]) -> dict[str, int]:
+        """When each was last written: of what is as it was before, then."""
+        before = self._last.changed_ns if self._last else {}
+        times = {path: before[path] for path in (*chosen.kept, *self._copies) if path in before}
+        times |= {one.path: one.mark[1] for one in self._watch.found if one.mark and one.path in chosen.taken}
+        times |= {path: self._copies[path].written_ns for path in self._usable(chosen)}
+        return {path: changed for path, changed in times.items() if path in named}
 
-    def _rest(self, now: float) -> None:
-        self._restless_since = 0.0
-        self._watch.rest(now)
+    def _marks_of(self, chosen: Chosen) -> dict[str, Mark | None]:
+        """What of the set is known to be as it lies there."""
+        kept = {path: mark for path, mark in self._done.items() if path in chosen.kept}
+        return {**kept, **{one.path: one.mark for one in self._watch.found if one.path in chosen.taken}}
 
-    def _needed_s(self, care: Care, waited_s: float) -> float:
-        """How long everything has to have held still. A script that saves all the time pauses longer between two
-        checkpoints than between the files of one."""
-        enough_s = HURRIED_QUIET_S if care is Care.HURRIED else QUIET_S
-        known = self._entries_of(self._last).keys()
-        if waited_s < STARVED_S or not self._watch.in_step(known) or not self._watch.in_shape(known):
-            return enough_s
-        share = PAUSE_SHARE if waited_s < 2 * STARVED_S else PAUSE_SHARE / 2  # one pause may have been an exception
-        return min(max(share * self._watch.longest_pause_s, LEAST_PAUSE_S), enough_s)
+    def _facts_of(self, chosen: Chosen) -> tuple[float | None, Mapping[str, float]]:
+        """What the script had reported when the newest of what is taken was seen."""
+        newest = max((self._watch.since(path) for path in chosen.taken), default=0.0)
+        seen = [facts for at, facts in self._facts_then if at >= newest]
+        return seen[0] if seen else self._facts()
 
-    def _is_one_file(self, busy: set[str], streams: set[str], waited_s: float) -> bool:
-        """One file is written again and again, while nothing else changes: it is a checkpoint by itself."""
-        found = {one.path: one for one in self._watch.found}
-        restless = (self._watch.changes.keys() & found.keys()) - streams
-        if waited_s < QUIET_S or len(restless) != 1 or restless & busy:
-            return False
-        path = next(iter(restless))
-        return self._watch.changes[path] > 1 and _calm(found[path])
+    @property
+    def _copies(self) -> Mapping[str, Copy | Clone]:
+        """Of what stays open."""
+        return {**self._databases.copies, **self._clones.copies}
 
-    def _partial(self, busy: set[str], streams: set[str], now: float) -> set[str] | None:
-        """For folders that never hold still: new folders in them that are not finished are left out, where everything
-        else is as it was. More cannot be told to belong together."""
-        watch, paths = self._watch, {one.path for one in self._watch.found}
-        last = self._entries_of(self._last).keys()
-        fresh = {watch.child(path) for path in (watch.fresh(QUIET_S, now) | busy) - streams}
-        known = {watch.child(path) for path in last}
-        shrunk = {watch.child(path) for path in last - paths} & {watch.child(path) for path in paths}
-        young = {path for path in paths if watch.child(path) in fresh}
-        if not shrunk and not fresh & (known | paths) and young != paths:
-            return streams | young
-        if now - (self._restless_since or now) >= 2 * PARTIAL_S:
-            self._unkept(min(fresh, default=""), "it changes all the time, and so do others")
-        return None
+    def _usable(self, chosen: Chosen) -> set[str]:
+        """Paths whose newest copy may be in the set: what it can speak of is in the set, too."""
+        left = {one.path for one in self._watch.found if one.is_file} - chosen.taken - chosen.kept - self._copies.keys()
+        oldest = min((self._watch.since(path) for path in left), default=math.inf)
+        return {path for path, copy in self._copies.items() if copy.at and (chosen.whole or copy.at < oldest)}
 
-    def _entries(self, left_out: set[str]) -> tuple[Entry, ...] | None:
+    def _note_committed(self, paths: set[str]) -> None:
+        self._databases.committed(paths & self._databases.copies.keys())
+        self._clones.committed(paths & self._clones.copies.keys())
+
+    def _entries(self, chosen: Chosen) -> tuple[Entry, ...] | None:
         """The folders as they were when they were looked at; None where that is no longer to be had."""
+        if not self._watch.has_held(chosen.taken):
+            return None
         self._retaining.take_stock()
-        found, last = self._watch.found, self._entries_of(self._last)
-        entries = {one.path: last.get(one.path) if one.path in left_out else self._known(one) for one in found}
+        last = self._entries_of(self._last)
+        entries = {path: last[path] for path in (*chosen.kept, *self._copies) if path in last}
         try:
-            entries |= self._ship([one for one in found if not entries[one.path] and one.path not in left_out])
+            entries |= self._sending.send([one for one in self._watch.found if one.path in chosen.taken])
+            for path in self._usable(chosen):
+                entries[path] = self._sending.send_copy(path, self._copies[path].file)
         except Changing:
             return None
-        current = {_content(one) for one in found}
-        self._hashes = {content: sha256 for content, sha256 in self._hashes.items() if content in current}
-        return tuple(entry for entry in entries.values() if entry)
-
-    def _ship(self, some: list[Found]) -> dict[str, Entry | None]:
-        """All are opened before the first is sent, so that those which the script removes meanwhile are still there."""
-        entries: dict[str, Entry | None] = {}
-        with ExitStack() as opened:
-            files = {one.path: self._open(one, opened) for one in some[:MOST_OPEN]}
-            for one in some:
-                file = files[one.path] if one.path in files else self._open(one, opened)
-                if file and one.mark:
-                    with file:
-                        sha256 = self._contents.ship_open(file, one.mark)
-                    self._hashes[_content(one)] = sha256
-                    entries[one.path] = replace(one.entry, sha256=sha256)
-        return entries
-
-    def _open(self, one: Found, opened: ExitStack) -> io.FileIO | None:
-        """None where it may not be read."""
-        try:
-            return opened.enter_context(open_still(one.place))
-        except OSError as error:
-            if error.errno in _REPLACED:
-                raise Changing from error
-            if not isinstance(error, PermissionError):
-                raise
-            self._unkept(one.path, str(error.strerror))
-            return None
-
-    def _known(self, one: Found) -> Entry | None:
-        """None for a file whose content is not known to be in the store."""
-        if not one.is_file:
-            return one.entry
-        sha256 = self._hashes.get(_content(one), "")
-        return replace(one.entry, sha256=sha256) if self._contents.has(sha256) else None
+        self._sending.forget(self._watch.found)
+        return tuple(entries[path] for path in sorted(entries))
 
     def _entries_of(self, made: CheckpointSet | None) -> dict[str, Entry]:
         return {entry.path: entry for entry in made.entries} if made else {}
 
-    def _unkept(self, path: str, why: str, kind: str = "checkpoint-left-out") -> None:
+    def _unkept(self, path: str, why: str) -> None:
         if path not in self._told and len(self._told) < 20:
             self._told.add(path)
-            self._tell(kind, f"`{path}` is in no checkpoint: {why}")
+            older = self._last is not None and any(one.path == path for one in self._last.entries)
+            what = "is in the checkpoints as it was earlier" if older else "is in no checkpoint"
+            self._tell("checkpoint-left-out", f"`{path}` {what}: {why}")
+
+    def _kept_again(self, path: str) -> None:
+        self._told.discard(path)
+        self._tell("checkpoint-caught-up", f"`{path}` is in the checkpoints again")
 
 
-def _open_files(key: str) -> set[Identity]:
+def _processes(key: str) -> Iterable[int]:
     """Whatever ranks leave behind is adopted by the agent, so that its descendants are all there are."""
     known = descendants(os.getpid())
-    return being_written((one.pid for one in belonging_to(key, os.getpid())) if known is None else known)
-
-
-def _content(one: Found) -> _Content:
-    """Links to a file that come and go change its status, not this."""
-    return one.identity, one.mark[0] if one.mark else 0, one.mark[1] if one.mark else 0
-
-
-def _calm(one: Found) -> bool:
-    return bool(one.mark) and time.time_ns() - (one.mark or (0, 0))[1] > TICK_NS
+    return (one.pid for one in belonging_to(key, os.getpid())) if known is None else known
 
 
 def _without(marks: dict[str, Mark | None], paths: set[str]) -> dict[str, Mark | None]:

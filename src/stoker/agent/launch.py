@@ -10,7 +10,9 @@ from pathlib import Path
 
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.processes import MARK
-from stoker.model.job import Launcher, substitute
+from stoker.model.checkpointpaths import DEFAULT, is_folder
+from stoker.model.commandline import with_resume
+from stoker.model.job import NEWEST, Launcher, substitute
 from stoker.model.orders import Orders
 
 # What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
@@ -43,52 +45,51 @@ class Place:
     variables: Mapping[str, str]  # the agent's own
     processes: int  # ranks on this node
     port: int
+    newest: str = ""  # what to resume from, in the working directory; empty: nothing was restored
 
 
 def commands(orders: Orders, place: Place) -> list[RankCommand]:
     """The processes of this node, in the order of their ranks."""
-    shell = (_SHELL, "-c", command_line(orders, place.folder))
+    shell = (_SHELL, "-c", command_line(orders, place.folder, place.newest))
     env = environment(orders, place)
-    world = place.processes * orders.nodes
     first = place.processes * orders.node
     launcher = _LAUNCHERS.get(orders.job.launcher)
     if launcher:
         return [RankCommand(first, launcher(orders, place, shell), {**_MPI_AS_ROOT, **env}, launches=True)]
-    meeting = {"MASTER_ADDR": orders.master_address, "MASTER_PORT": str(place.port)}
+    if place.processes * orders.nodes == 1:
+        # Scripts and frameworks take any of these variables as a sign of distributed training, and would start it.
+        return [RankCommand(0, shell, env)]
     return [
-        RankCommand(
-            first + local,
-            shell,
-            {
-                "RANK": str(first + local),
-                "WORLD_SIZE": str(world),
-                **(_local(orders, place, local) if world > 1 else {}),
-                **meeting,
-                **env,  # last, because the job's own variables win
-            },
-        )
+        RankCommand(first + local, shell, {**_rendezvous(orders, place, local), **env})  # the job's own variables win
         for local in range(place.processes)
     ]
 
 
-def _local(orders: Orders, place: Place, local: int) -> dict[str, str]:
-    """Not for a rank that is alone: frameworks take LOCAL_RANK as a sign that somebody else starts their processes, and
-    would wait for ranks that nobody starts."""
+def _rendezvous(orders: Orders, place: Place, local: int) -> dict[str, str]:
     return {
+        "RANK": str(place.processes * orders.node + local),
+        "WORLD_SIZE": str(place.processes * orders.nodes),
         "LOCAL_RANK": str(local),
         "LOCAL_WORLD_SIZE": str(place.processes),
         "NODE_RANK": str(orders.node),
+        "MASTER_ADDR": orders.master_address,
+        "MASTER_PORT": str(place.port),
     }
 
 
-def command_line(orders: Orders, folder: NodeFolder) -> str:
-    """The job's command with our references filled in, ready for a shell."""
+def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
+    """The job's command with our references filled in, ready for a shell; with the arguments of `resume` where there is
+    something to resume from."""
     values = {
         "outputs": folder.work / orders.job.outputs,
         "checkpoints": folder.work / _checkpoints(orders),
         **{f"data.{name}": path for name, path in orders.data.items()},
     }
-    line = substitute(orders.job.run, {name: shlex.quote(str(value)) for name, value in values.items()})
+    if newest:
+        values[NEWEST] = folder.work / newest
+    quoted = {name: shlex.quote(str(value)) for name, value in values.items()}
+    arguments = substitute(orders.job.resume or "", quoted) if newest else ""
+    line = with_resume(substitute(orders.job.run, quoted), arguments)
     word = line.split(maxsplit=1)[0]
     single = not set(line.strip()) & _OPERATORS and not set(word) & _NOT_IN_NAMES and f" {word} " not in _SHELL_WORDS
     return f"exec {line.strip()}" if single else line
@@ -143,7 +144,8 @@ def path(place: Place) -> str:
 
 
 def _checkpoints(orders: Orders) -> str:
-    return orders.job.checkpoints[0] if orders.job.checkpoints else "checkpoints"
+    """The folder that `${checkpoints}` stands for: the first that is named, where one is."""
+    return next((one.rstrip("/") for one in orders.job.checkpoints if is_folder(one)), DEFAULT)
 
 
 def _torchrun(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:

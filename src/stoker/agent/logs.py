@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 
 from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import NodeFolder
@@ -22,7 +23,10 @@ TIMES_EVERY_S = 0.2
 class RankLog:
     """One rank's log. The ranks write to the spool file themselves: nothing here can block or lose them."""
 
-    def __init__(self, store: Store, orders: Orders, folder: NodeFolder, rank: int) -> None:
+    def __init__(
+        self, store: Store, orders: Orders, folder: NodeFolder, rank: int, sizes: Mapping[str, int] | None = None
+    ) -> None:
+        """`sizes` are those of what earlier machines of this attempt have shipped, by key: it is added to."""
         self._store = store
         self._key = layout.log(orders.run_id, orders.attempt, rank)
         self._times_key = layout.log_times(orders.run_id, orders.attempt, rank)
@@ -32,9 +36,15 @@ class RankLog:
         self._covered = 0  # bytes after `shipped` that belong to a secret whose beginning has been shipped
         self._seen = (0, time.time())  # the size at the last look, and when that was
         self._behind = False  # there is more to ship than the last look did
-        self._times_size = 0
+        self._before = (sizes or {}).get(self._key, 0)
+        self._times_size = (sizes or {}).get(self._times_key, 0)
         self._times_due = 0.0
         self._times_every_s = max(TIMES_EVERY_S, 2 * pacing(store).write_s)
+
+    @property
+    def size(self) -> int:
+        """Of what the store has."""
+        return self._before + self.shipped
 
     def ship(self, masking: Masking, *, final: bool) -> bool:
         """Ships one chunk, if there is news; True if there is more. To be repeated after StoreFailed."""
@@ -49,7 +59,7 @@ class RankLog:
         reached = self.shipped + len(data)
         masked, covered = masking.mask(data, self._covered, final=final and reached == size)
         if masked:
-            self._store.append(self._key, self.shipped, masked)
+            self._store.append(self._key, self._before + self.shipped, masked)
         self.shipped += len(masked)
         self._covered = covered
         self._behind = reached < size
@@ -60,7 +70,7 @@ class RankLog:
         now = time.monotonic()
         if now < self._times_due:
             return
-        line = f"[{self._seen[0]},{self._seen[1]:.3f}]\n".encode()
+        line = f"[{self._before + self._seen[0]},{self._seen[1]:.3f}]\n".encode()
         self._times_size = self._store.append(self._times_key, self._times_size, line)
         self._times_due = now + self._times_every_s
 
@@ -82,7 +92,7 @@ class LogShipper(Worker):
         return rank in self._logs
 
     def sizes(self) -> dict[str, int]:
-        return {str(rank): log.shipped for rank, log in self._logs.items()}
+        return {str(rank): log.size for rank, log in self._logs.items()}
 
     @property
     def _write_every_s(self) -> float:

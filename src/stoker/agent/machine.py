@@ -20,7 +20,10 @@ class Machine:
     events: str = ""  # the URL where the machine hears that it will be taken away; empty: nobody says so
     ready_s: float = 0.0  # how long it may take until the machine is ready for a script; 0: it always is
     reboot_mark: str = ""  # a file that is there as long as the machine has to be restarted
+    restored: bool = False  # its provider made it again, after an eviction: an earlier one has begun the attempt
     package_lock: str = ""  # a file that is locked as long as packages are being installed
+    quiet_s: float = 240.0  # a driver that is missing, and that nothing has been installing for so long, does not come
+    processes: Path = Path("/proc")
 
     def agent_command(self, verb: str) -> list[str]:
         """How another process does something with the agent's code."""

@@ -12,7 +12,7 @@ from typing import Protocol
 from stoker.agent.eventfiles import EventFile
 from stoker.agent.masking import Masking
 from stoker.agent.pace import Pace, Patience, Trouble
-from stoker.agent.points import Lines, Point, Summaries, logged, printed, progress
+from stoker.agent.points import Lines, Point, Summaries, logged, progress
 from stoker.agent.tree import walk
 from stoker.agent.worker import Worker
 from stoker.errors import StokerError
@@ -28,10 +28,12 @@ SPLITS = ("train", "validation", "val", "test", "eval")  # folders that tell apa
 
 
 class Source(Protocol):
-    """`behind` says that the last look left something for the next one."""
+    """`behind` says that the last look left something for the next one, `guesses` that names in its points may be of
+    metrics that the script reports in another way as well."""
 
     name: str
     behind: bool
+    guesses: bool
 
     def fresh(self, *, final: bool) -> Iterator[Point]:
         """Points since the last look. `final` says that nobody writes any more."""
@@ -39,14 +41,14 @@ class Source(Protocol):
 
 
 class LinePoints:
-    """The lines of a file that grows: what a rank prints, or what `stoker.log` writes."""
+    """The lines of a file that grows, as `stoker.log` writes them."""
 
-    def __init__(self, file: Path, read: Callable[[bytes], Point | None], *, objects_only: bool = True) -> None:
+    def __init__(self, file: Path, read: Callable[[bytes], Point | None]) -> None:
         self.name = file.name
-        self.behind = False
+        self.behind = self.guesses = False
         self._file = file
         self._read = read
-        self._lines = Lines(objects_only=objects_only)
+        self._lines = Lines(objects_only=True)
         self._fd = -1
         self._offset = 0
         self._open = False  # the last line has no end yet
@@ -73,10 +75,6 @@ class LinePoints:
         return data
 
 
-def printed_points(log: Path, rank: int) -> LinePoints:
-    return LinePoints(log, lambda line: printed(line, time.time(), rank))
-
-
 def logged_points(file: Path) -> LinePoints:
     return LinePoints(file, logged)
 
@@ -85,7 +83,7 @@ class EventFilePoints:
     """TensorBoard event files anywhere below the outputs. `read` says of files how much of them was read before."""
 
     name = "event files"
-    behind = False
+    behind = guesses = False
 
     def __init__(self, outputs: Path, rank: int, read: Mapping[str, int] | None = None) -> None:
         self._outputs = str(outputs)
@@ -117,14 +115,14 @@ def metric_name(path: str, tag: str) -> str:
 
 class MetricsShipper(Worker):
     """Reads all sources, writes their points to the store, and shows each to `seen`. To be finished when nobody
-    reports any more."""
+    reports any more. `reported` are the names that the script reports by itself, and nobody has to guess."""
 
     def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble) -> None:
         super().__init__("metrics")
         self._store = store
         self._key = layout.metrics(orders.run_id, orders.attempt, orders.node)
         self._masking = masking
-        self._size = 0
+        self._size = 0  # of what the store has
         self._unwritten = b""
         self._patience = Patience("metrics", trouble)
         self._write_every_s = 2 * pacing(store).write_s
@@ -133,6 +131,7 @@ class MetricsShipper(Worker):
         self.summaries = Summaries()
         self.progress: float | None = None  # the last that was reported
         self.sources: list[Source] = []
+        self.reported: set[str] = set()
         self.seen: Callable[[Point, str], None] = lambda _point, _source: None
 
     def work(self) -> None:
@@ -159,6 +158,8 @@ class MetricsShipper(Worker):
         lines = []
         for source in self.sources:
             for point in source.fresh(final=final):
+                if not source.guesses:
+                    self.reported.update(point.values)
                 shown = point.named(self._masking.text) if self._masking.needed else point
                 self.summaries.add(shown)
                 if (reached := progress(point)) is not None:
@@ -167,6 +168,10 @@ class MetricsShipper(Worker):
                 lines.append(shown.line())
         self._unwritten += b"".join(lines)
         return bool(lines) or self._behind
+
+    def continue_from(self, sizes: Mapping[str, int]) -> None:
+        """Behind what earlier machines of this attempt have shipped, by key."""
+        self._size = sizes.get(self._key, 0)
 
     def _write(self) -> bool:
         """True once nothing waits any more."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from stoker.stores.clearing import clear
 
 
 class NodeFolder:
     """Private to one attempt on one node. Everything but the lock and the agent's own log goes when it ends; the access
-    goes last."""
+    goes last. `private` is a folder that is not on a disk, for what must not be found there."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, private: Path | None = None) -> None:
         self.root = root
         self.lock = root / "lock"  # held by the agent as long as it lives
         self.agent_log = root / "agent.log"
@@ -28,16 +28,31 @@ class NodeFolder:
         self.notice_saved = root / "notice.saved"  # written by a script's library once it has saved
         self.finished = root / "finished"  # STOKER_FINISHED
         self.restoring = root / "restoring"  # a checkpoint on its way back, until all of it is verified
+        self.copies = root / "copies"  # of what stays open in the checkpoint folders: databases and others
         self.stop = root / "stop"  # STOKER_STOP
         self.toll = root / "toll"  # STOKER_TOLL: what the files begin with, one for each rank
-        self.access = root / "access"  # mode 0600: the newest access to the store, for whoever finds the agent dead
+        self.access = (private or root) / "access"  # mode 0600: the newest, for whoever finds the agent dead
         self.data = root / "data"  # leads to what the node holds of the cache, mounts among it
         self.fuse = root / "fuse.json"  # when the machine has to be released, for the tenant
         self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
+        self.begun = root / "begun"  # the orders that were begun on this disk, a line each
 
     def log(self, rank: int) -> Path:
         return self.spool / f"{rank}.log"
+
+    def has_begun(self, orders: str) -> bool:
+        """An agent with this disk has begun to carry out these orders."""
+        try:
+            return orders in self.begun.read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return False
+
+    def note_begun(self, orders: str) -> None:
+        if not self.has_begun(orders):
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with self.begun.open("a", encoding="utf-8") as file:
+                file.write(f"{orders}\n")
 
     def make(self, errand: Mapping[str, Any]) -> None:
         """Makes it empty: what an earlier agent left is removed first."""
@@ -50,7 +65,7 @@ class NodeFolder:
         part.replace(self.errand)
 
     def clear(self) -> None:
-        for folder in (self.work, self.spool, self.commands, self.environment, self.restoring):
+        for folder in (self.work, self.spool, self.commands, self.environment, self.restoring, self.copies):
             remove_tree(folder)
         for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.inside, self.errand):
             file.unlink(missing_ok=True)
@@ -61,37 +76,7 @@ class NodeFolder:
 def remove_tree(top: Path) -> None:
     """Removes whatever is there, even where the script took away its own write permission. Missing is fine."""
     try:
-        found = os.scandir(top) if not top.is_symlink() else None
-    except FileNotFoundError:
-        return
-    except NotADirectoryError:
-        found = None
-    except PermissionError:
-        top.chmod(stat.S_IRWXU)
-        found = os.scandir(top)
-    if found is None:
-        top.unlink(missing_ok=True)
-        return
-    with found:
-        entries = list(found)
-    for entry in entries:
-        _remove_entry(top, entry)
-    with suppress(FileNotFoundError):
-        try:
-            top.rmdir()
-        except PermissionError:  # of the folder it is in
-            top.parent.chmod(stat.S_IRWXU)
-            top.rmdir()
-
-
-def _remove_entry(parent: Path, entry: os.DirEntry[str]) -> None:
-    if entry.is_dir(follow_symlinks=False):
-        remove_tree(Path(entry.path))
-        return
-    try:
-        os.unlink(entry.path)  # noqa: PTH108  # a hundred thousand of them: a Path each would double the time
-    except PermissionError:
-        parent.chmod(stat.S_IRWXU)
-        Path(entry.path).unlink()
-    except FileNotFoundError:
-        pass
+        clear(str(top))
+    except PermissionError:  # of the folder it is in
+        top.parent.chmod(stat.S_IRWXU)
+        clear(str(top))

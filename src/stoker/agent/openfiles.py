@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
 
 Identity = tuple[int, int]  # device and inode: a path may lead through links, and a file may have several
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    files: set[Identity]  # open for writing
+    some_ended: bool = False  # processes that were there the last time
+
+
+class Writers:
+    """The processes of a run, time and again. For one thread."""
+
+    def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
+        self._pids = pids
+        self._before: set[int] = set()
+
+    def __call__(self) -> Opened:
+        pids = set(self._pids())
+        files = being_written(pids)
+        ended = {pid for pid in self._before | pids if not _is_alive(pid)}
+        self._before = pids - ended
+        return Opened(files, some_ended=bool(ended))
 
 
 def being_written(pids: Iterable[int]) -> set[Identity]:
@@ -42,6 +64,14 @@ def descendants(pid: int) -> set[int] | None:
         found.update(children)
     known = (_PROC / "self" / "task" / str(os.getpid()) / "children").exists()
     return found if known else None
+
+
+def _is_alive(pid: int) -> bool:
+    """A process that was killed is a zombie before it is gone, and has closed its files by then."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _writes(pid: int, fd: str) -> bool:

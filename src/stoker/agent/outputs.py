@@ -50,7 +50,7 @@ class Mirror:
         self._files: dict[str, _File] = {}
         alone = orders.nodes == 1  # otherwise another node may have put the same there, and count on it
         key = partial(layout.output, orders.run_id)
-        self._contents = Contents(store, key, alone=alone, first=alone and orders.attempt == 1)
+        self._contents = Contents(store, key, alone=alone, first=alone and orders.begins)
         self._told: set[str] = set()
         self._manifest: list[Entry] | None = None
         self._one_at_a_time = threading.Lock()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stoker.model.report import MetricSummary
+from stoker.model.untrusted import LARGEST_STEP
 
 LONGEST_LINE = 64 << 10
 STEPS = ("step", "global_step", "iteration", "epoch")  # the first of these that a line has is its step
@@ -41,7 +42,7 @@ def printed(line: bytes, at: float, rank: int) -> Point | None:
     step = None
     for name in STEPS:
         if math.isfinite(numbers.get(name, math.nan)):
-            step = _whole(numbers.pop(name))
+            step = whole(numbers.pop(name))
             break
     values = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
     return Point(at, rank, step, values) if values else None
@@ -54,7 +55,7 @@ def logged(line: bytes) -> Point | None:
     if not isinstance(at, float) or not isinstance(rank, int) or not isinstance(values, dict):
         return None
     numbers = {_name(name): float(value) if _is_number(value) else None for name, value in values.items()}
-    return Point(at, rank, _whole(float(step)) if step is not None and _is_number(step) else None, numbers)
+    return Point(at, rank, whole(float(step)) if step is not None and _is_number(step) else None, numbers)
 
 
 def progress(point: Point) -> float | None:
@@ -143,6 +144,6 @@ def _name(name: str) -> str:
     return name[:LONGEST_NAME].encode(errors="replace").decode()
 
 
-def _whole(value: float) -> float | None:
-    """A step as people write it: 3, not 3.0."""
-    return (int(value) if value.is_integer() else value) if math.isfinite(value) else None
+def whole(value: float) -> float | None:
+    """A step as people write it: 3, not 3.0. None for what counts nothing."""
+    return (int(value) if value.is_integer() else value) if abs(value) <= LARGEST_STEP else None

@@ -20,8 +20,27 @@ from stoker.model.job import Job
 from stoker.model.report import Outcome
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+NO_DRIVER = "the GPU driver does not answer"
 ASK_S = 20.0  # for a driver or a runtime to answer
 REBOOT_MARK = "it has to be restarted"
+# Whoever installs a driver is one of these for most of the time: package managers, and what builds kernel modules.
+_INSTALLERS = frozenset(
+    [
+        "apt",
+        "apt-get",
+        "dpkg",
+        "dnf",
+        "yum",
+        "rpm",
+        "dkms",
+        "make",
+        "cc1",
+        "ld",
+        "modprobe",
+        "depmod",
+        "update-initramf",
+    ]
+)
 
 
 class NeedsRestart(Stopped):
@@ -40,7 +59,7 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
     """Returns when everything is ready. Otherwise `stopping` knows why, and raises: a machine that does not get ready
     is given back, and one that only waits for a restart is restarted."""
     started, pause_s, told = time.monotonic(), FIRST_PAUSE_S, ""
-    wanted = checks(job, machine)
+    busy_at, wanted = started, checks(job, machine)
     while not_yet := [(check.what, why) for check in wanted if (why := check.ask())]:
         stopping.check()
         reason = "; ".join(why for _, why in not_yet)
@@ -48,9 +67,16 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
             stopping.stays = True
             stopping.ask(Outcome.EVICTED, "its machine had to be restarted before the script could start")
             raise NeedsRestart
+        busy_at = time.monotonic() if installing(machine) else busy_at
         if time.monotonic() - started >= machine.ready_s:
             limit = spell(machine.ready_s)
             stopping.ask(Outcome.CANCELLED, f"its machine was not ready after {limit}: {reason}")
+        elif NO_DRIVER in reason and time.monotonic() - busy_at >= machine.quiet_s:
+            quiet = spell(machine.quiet_s)
+            why = (
+                f"{reason}, and nothing on it has been installing one for {quiet}: its image has no driver for this GPU"
+            )
+            stopping.ask(Outcome.CANCELLED, f"its machine was not ready: {why}")
         elif reason != told:
             tell("not-ready", f"the machine is not ready yet: {reason}")
             told = reason
@@ -59,6 +85,18 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
     waited_s = time.monotonic() - started
     tell("ready", f"the machine is ready after {waited_s:.1f} s: {', '.join(check.what for check in wanted)}")
+
+
+def installing(machine: Machine) -> bool:
+    """Something on the machine may be about to bring what is missing."""
+    if machine.package_lock and _packages(Path(machine.package_lock)):
+        return True
+    for name in machine.processes.glob("[0-9]*/comm"):
+        with suppress(OSError):
+            comm = name.read_text(encoding="utf-8", errors="replace").strip()
+            if comm in _INSTALLERS or comm.startswith("nvidia-"):
+                return True
+    return False
 
 
 def restart(machine: Machine) -> None:
@@ -95,7 +133,7 @@ def _driver(wanted: int, variables: Mapping[str, str]) -> str:
     answering = gpus.listed(variables)
     if answering >= wanted:
         return ""
-    return f"the driver answers for {answering} of {_count(wanted)}" if answering else "the GPU driver does not answer"
+    return f"the driver answers for {answering} of {_count(wanted)}" if answering else NO_DRIVER
 
 
 def _containers(wanted: int, variables: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from stoker.errors import StokerError, StoreDenied
 from stoker.stores import Stored
 from stoker.stores.access import Access
 from stoker.stores.nodeaccess import AccessStore
-from stoker.stores.sealed import unseal
+from stoker.stores.sealed import opened, unseal
 
 T = TypeVar("T")
 
@@ -37,6 +37,10 @@ class RenewedStore(AccessStore):
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         return self._with_access(lambda: AccessStore.get(self, key, start, size))
+
+    def heard(self, key: str) -> bytes:
+        """What the server says there. Raises Corrupt for the words of anybody else who may write to the store."""
+        return opened(self._seal, self.get(key), key)
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         """A stream that was begun with an access that had ended is not begun again here: the caller has it."""

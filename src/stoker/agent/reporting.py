@@ -53,6 +53,22 @@ class Reporter:
         self._thread.start()
         return True
 
+    def continue_from(self, before: Report, events_size: int) -> None:
+        """Instead of `claim`, on a machine that was made again: what an earlier one said is added to."""
+        again: dict[str, Any] = {"outcome": None, "exit_code": None, "ended_at": None, "notice": None, "stays": False}
+        words: dict[str, Any] = {"message": "", "hint": "", "ranks": ()}
+        self._report = replace(
+            before, phase=Phase.UNPACKING, at=_now(), beat=before.beat + 1, effort=self._effort.now(), **again, **words
+        )
+        self._events_size = events_size
+        self._store.put(self._key, dump(self._report))
+        self._thread.start()
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When the script first began, also on an earlier machine of this attempt."""
+        return self._report.started_at
+
     def say(self, **changes: Any) -> None:
         """Changes fields of the report, and has it written at once."""
         if "phase" in changes:

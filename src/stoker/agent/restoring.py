@@ -4,28 +4,40 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from stoker.agent.nodefolder import NodeFolder, remove_tree
-from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused, StoreFailed
-from stoker.model import layout
+from stoker.agent.present import present
+from stoker.errors import (
+    Conflict,
+    Corrupt,
+    Malformed,
+    Missing,
+    SnapshotRefused,
+    StoreDenied,
+    StoreFailed,
+    StoreUnavailable,
+)
+from stoker.model import layout, untrusted
 from stoker.model.checkpoint import CheckpointSet, Fence, Position, claim, fenced, visible
+from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.orders import Orders
-from stoker.model.snapshot import EntryKind, Snapshot
-from stoker.model.wire import dump, load
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.wire import dump
 from stoker.stores import Store
 from stoker.stores.reader import open_object
 from stoker.stores.unpack import unpack
 from stoker.stores.verified import Verified
 
-TRY_FOR_S = 60.0  # a store that does not answer
+TRY_FOR_S = 60.0  # a store that fails
+WAIT_FOR_S = 900.0  # one that cannot be reached, or refuses what this node was given: somebody repairs that
 _PAUSE_S = 0.5
 _PIECE_BYTES = 4 << 20
-_UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)  # what foreign or damaged data is to `load`
 
 Tell = Callable[[str, str], None]
 
@@ -35,12 +47,13 @@ def put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> Ch
 
     Raises Conflict where a later attempt has taken over already, StoreFailed where the store fails for too long.
     """
-    until, told = time.monotonic() + TRY_FOR_S, False
+    begun, told = time.monotonic(), False
     while True:
         try:
             return _put_back(store, orders, folder, tell)
         except StoreFailed as error:
-            if time.monotonic() >= until:
+            passes = isinstance(error, StoreUnavailable | StoreDenied)
+            if time.monotonic() - begun >= (WAIT_FOR_S if passes else TRY_FOR_S):
                 raise
             if not told:
                 tell("restore-waits", f"the checkpoint cannot be put back yet, trying again: {error.message}")
@@ -48,26 +61,26 @@ def put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> Ch
             time.sleep(_PAUSE_S)
 
 
-def folders(orders: Orders) -> list[str]:
-    """The checkpoint folders, none of them inside another."""
-    named = sorted(set(orders.job.checkpoints))
-    return [one for one in named if not any(one.startswith(f"{other}/") for other in named)]
-
-
 def read_fences(store: Store, orders: Orders) -> list[Fence]:
     """One that cannot be read still keeps earlier attempts out, but hides nothing."""
     found = []
-    for key, attempt in _fence_keys(store, orders):
+    for key, attempt, incarnation in _fence_keys(store, orders):
         try:
-            found.append(replace(load(Fence, store.get(key)), attempt=attempt))
-        except (Missing, *_UNREADABLE):
-            found.append(claim(attempt))
+            fence = untrusted.fetch(Fence, store, key, untrusted.SMALL_BYTES, datetime.now(UTC))
+            found.append(replace(fence, attempt=attempt, incarnation=incarnation))
+        except (Missing, Malformed):
+            found.append(claim(attempt, incarnation))
     return found
 
 
 def is_fenced(store: Store, orders: Orders) -> bool:
-    """A later attempt has taken over. Costs one listing."""
-    return fenced(orders.attempt, (claim(attempt) for _, attempt in _fence_keys(store, orders)))
+    """A later attempt, or a later machine of this one, has taken over. Costs one listing."""
+    return fenced(orders.attempt, (claim(*mark) for mark in fence_marks(store, orders)), orders.incarnation)
+
+
+def fence_marks(store: Store, orders: Orders) -> list[tuple[int, int]]:
+    """Attempts that have taken over, and which of their machines."""
+    return [(attempt, incarnation) for _, attempt, incarnation in _fence_keys(store, orders)]
 
 
 def positions(store: Store, orders: Orders) -> list[Position]:
@@ -80,43 +93,51 @@ def positions(store: Store, orders: Orders) -> list[Position]:
 
 
 def read_set(store: Store, orders: Orders, position: Position) -> CheckpointSet:
-    """Raises Missing, and Corrupt where it is not what was committed there."""
+    """Raises Missing, and Corrupt where it is not what was committed there. A script can write one, seal and all: its
+    paths stay in the checkpoint folders."""
+    key = layout.checkpoint_set(orders.run_id, *position, orders.node)
     try:
-        found = load(CheckpointSet, store.get(layout.checkpoint_set(orders.run_id, *position, orders.node)))
-        ours = tuple(f"{top}/" for top in folders(orders))
-        if not found.whole:
-            raise Corrupt("its manifest is not as it was written")
-        if found.position != position or not all(one.path.startswith(ours) for one in found.entries):
-            raise Corrupt("its manifest is that of another checkpoint")
-    except _UNREADABLE as error:
-        raise Corrupt(f"its manifest cannot be read ({type(error).__name__}: {error})") from error
+        found = untrusted.fetch(CheckpointSet, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
+    except Malformed as error:
+        raise Corrupt(f"its manifest cannot be read: {error.message}") from error
+    paths = CheckpointPaths(orders.job.checkpoints)
+    if not found.whole:
+        raise Corrupt("its manifest is not as it was written")
+    if found.position != position or not all(_is_ours(paths, one) for one in found.entries):
+        raise Corrupt("its manifest is that of another checkpoint")
     return found
+
+
+def _is_ours(paths: CheckpointPaths, entry: Entry) -> bool:
+    """A folder that is named is not itself in a set, but what is in it."""
+    root = paths.root(entry.path)
+    return root is not None and not (root == entry.path and root in paths.folders)
 
 
 def _put_back(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """The fence comes first: whoever still commits stops, and so removes nothing that is being read here."""
-    fence = layout.fence(orders.run_id, orders.attempt, orders.node)
+    fence, mine = _fence_of(orders), partial(Fence, orders.attempt, incarnation=orders.incarnation)
     if is_fenced(store, orders):
         raise Conflict(f"attempt {orders.attempt} is over: a later one has taken its place")
-    store.put(fence, dump(claim(orders.attempt)))
+    store.put(fence, dump(claim(orders.attempt, orders.incarnation)))
     known = visible(positions(store, orders), read_fences(store, orders))
     for position in known:
         found = _try(store, orders, position, folder, tell)
         if found:
-            store.put(fence, dump(Fence(orders.attempt, *position)))
+            store.put(fence, dump(mine(*position)))
             return found
     if not known and orders.node:
         return _borrow(store, orders, folder, tell)
     if known:
         tell("restore-failed", "no checkpoint could be used: the script begins from nothing")
-    store.put(fence, dump(Fence(orders.attempt)))
+    store.put(fence, dump(mine()))
     return None
 
 
 def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
     """A node that has never kept anything is put back what the first node had: where one rank writes for all, the
     others read it, too. The first node's sets stay its own to judge: of those, the newest that is whole is taken."""
-    store.put(layout.fence(orders.run_id, orders.attempt, orders.node), dump(Fence(orders.attempt)))
+    store.put(_fence_of(orders), dump(Fence(orders.attempt, incarnation=orders.incarnation)))
     first = replace(orders, node=0)
     earlier = [position for position in positions(store, first) if position[0] < orders.attempt]
     for position in visible(earlier, read_fences(store, first)):
@@ -125,10 +146,16 @@ def _borrow(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> Che
     return None
 
 
-def _fence_keys(store: Store, orders: Orders) -> Iterator[tuple[str, int]]:
+def _fence_of(orders: Orders) -> str:
+    if orders.incarnation == 1:
+        return layout.fence(orders.run_id, orders.attempt, orders.node)
+    return layout.incarnation(orders.run_id, orders.attempt, orders.incarnation, orders.node)
+
+
+def _fence_keys(store: Store, orders: Orders) -> Iterator[tuple[str, int, int]]:
     for one in store.list(layout.fences(orders.run_id, orders.node)):
         with suppress(ValueError):
-            yield one.key, layout.fence_attempt(one.key)
+            yield one.key, *layout.fence_mark(one.key)
 
 
 def _try(store: Store, orders: Orders, position: Position, folder: NodeFolder, tell: Tell) -> CheckpointSet | None:
@@ -152,7 +179,7 @@ def _unpack(store: Store, orders: Orders, position: Position, folder: NodeFolder
     remove_tree(aside)
     unpack(store, Snapshot(found.entries), aside, partial(layout.checkpoint_file, orders.run_id, node=orders.node))
     _set_times(aside, found)
-    _move(aside, folder.work, folders(orders))
+    _move(aside, folder.work, CheckpointPaths(orders.job.checkpoints))
     seconds = time.monotonic() - start
     size = sum(entry.size_bytes for entry in found.entries)
     at = f" (step {found.step:g})" if found.step is not None else ""
@@ -163,7 +190,7 @@ def _unpack(store: Store, orders: Orders, position: Position, folder: NodeFolder
 
 
 def _named(position: Position) -> str:
-    return f"{position[1]} of attempt {position[0]}"
+    return f"{position[1]} of attempt {position[0]}" if position[0] else f"{position[1]} of the run that it resumes"
 
 
 def _ask_whether_it_is_there(store: Store, orders: Orders) -> None:
@@ -180,8 +207,9 @@ def _quarantine(store: Store, orders: Orders, position: Position) -> None:
     key = layout.checkpoint_set(run_id, *position, orders.node)
     with suppress(Missing, Corrupt):
         found = read_set(store, orders, position)
-    with suppress(Missing):
-        store.put(layout.quarantined_set(run_id, *position, orders.node), store.get(key))
+    with suppress(Missing, Malformed):
+        kept = untrusted.fetch_bytes(store, key, untrusted.MANIFEST_BYTES)
+        store.put(layout.quarantined_set(run_id, *position, orders.node), kept)
     store.delete(key)
     files = {one.sha256: one.size_bytes for one in found.entries if one.kind is EntryKind.FILE} if found else {}
     for sha256, size in files.items():
@@ -196,23 +224,25 @@ def _quarantine(store: Store, orders: Orders, position: Position) -> None:
 
 def _set_times(top: Path, found: CheckpointSet) -> None:
     """Scripts look for the newest of their files, and for the newest folder: the one with the newest file."""
-    for path, changed_ns in found.changed_ns.items():
-        with suppress(OSError, OverflowError, TypeError):
-            os.utime(top / path, ns=(changed_ns, changed_ns), follow_symlinks=False)
+    for entry in found.entries:  # which alone are known to lie below `top`
+        changed_ns = found.changed_ns.get(entry.path)
+        if changed_ns is not None:
+            with suppress(OSError, OverflowError):
+                os.utime(top / entry.path, ns=(changed_ns, changed_ns), follow_symlinks=False)
     for folder, names, files in os.walk(top, topdown=False):
         inside = [os.lstat(Path(folder, name)).st_mtime_ns for name in (*names, *files)]
         if inside:
             os.utime(folder, ns=(max(inside), max(inside)))
 
 
-def _move(source: Path, target: Path, tops: Iterable[str]) -> None:
-    """The checkpoint folders become what they were, and nothing else: what the source tree had there was in the set,
-    or had been removed by the script."""
-    for top in tops:
-        remove_tree(target / top)
-        (target / top).parent.mkdir(parents=True, exist_ok=True)
-        if (source / top).is_dir():
-            (source / top).rename(target / top)
-        else:
-            (target / top).mkdir()
+def _move(source: Path, target: Path, paths: CheckpointPaths) -> None:
+    """The checkpoints become what they were, and nothing else: what the source tree had there was in the set, or had
+    been removed by the script."""
+    for root in present(target, paths):
+        remove_tree(target / root)
+    for root in present(source, paths):
+        (target / root).parent.mkdir(parents=True, exist_ok=True)
+        (source / root).rename(target / root)
+    for folder in paths.folders:
+        (target / folder).mkdir(parents=True, exist_ok=True)
     remove_tree(source)

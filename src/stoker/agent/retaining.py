@@ -20,7 +20,7 @@ class Retaining:
         self._contents = contents
         self._sets: list[CheckpointSet] = []
         self._hidden: list[Position] = []
-        self._known = orders.attempt == 1  # there is nothing yet
+        self._known = orders.begins  # there is nothing yet
 
     def take_stock(self) -> None:
         """What earlier attempts left: asked once, and late, when those that were fenced off have stopped."""
@@ -36,7 +36,7 @@ class Retaining:
             except (Missing, Corrupt):
                 continue  # whoever tries to put it back will say so
         stored = self._store.list(layout.checkpoint_files(run_id, self._orders.node))
-        self._contents.adopt(one.key.rpartition("/")[2] for one in stored)
+        self._contents.adopt(sha256 for one in stored if (sha256 := layout.checkpoint_content(one.key)))
         self._sets, self._hidden = sets, [one for one in there if one not in shown]
         self._known = True
 

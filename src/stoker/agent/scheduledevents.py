@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 from stoker.model.orders import Notice
 
@@ -33,6 +34,7 @@ class ScheduledEvents:
         self._say = say
         self._done = threading.Event()
         self._frozen: set[str] = set()
+        self._name = ""  # of this machine, once it has been told
         self._known: dict[str, Notice] = {}  # by event id: the same event is one notice however often it is heard of
         self._thread = threading.Thread(target=self._run, name="scheduled events", daemon=True)
 
@@ -63,8 +65,18 @@ class ScheduledEvents:
         with _opener().open(request, timeout=timeout_s) as answer:
             return list(json.load(answer)["Events"])
 
+    def _is_mine(self, event: dict[str, Any]) -> bool:
+        """Machines may be told of what happens to their neighbours. Where it is not said whose it is, or who this is,
+        it is heeded: a stop that was not needed costs less than an eviction that was missed."""
+        meant = [str(one).lower() for one in event.get("Resources") or ()]
+        if meant and not self._name:
+            with suppress(OSError, http.client.HTTPException):
+                self._name = _own_name(self._url)
+        return not meant or not self._name or self._name in meant
+
     def _heed(self, events: list[dict[str, Any]]) -> None:
         now = datetime.now(UTC)
+        events = [event for event in events if self._is_mine(event)]
         for event in events:
             if event["EventType"] == "Freeze" and event["EventId"] not in self._frozen:
                 self._frozen.add(event["EventId"])
@@ -76,6 +88,14 @@ class ScheduledEvents:
             for id, event in ending.items()
         }
         self._tell(min(self._known.values(), key=lambda one: one.deadline, default=None))
+
+
+def _own_name(url: str) -> str:
+    """What the cloud calls this machine."""
+    parts = urlsplit(url)
+    place = f"{parts.scheme}://{parts.netloc}/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+    with _opener().open(urllib.request.Request(place, headers={"Metadata": "true"}), timeout=TIMEOUT_S) as answer:
+        return str(answer.read(1000).decode(errors="replace")).strip().lower()
 
 
 def _opener() -> urllib.request.OpenerDirector:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from stoker.agent.counters import CountedLines, Counters
+from stoker.agent.csvfiles import CsvPoints
 from stoker.agent.logs import LogShipper, RankLog
 from stoker.agent.masking import Masking
-from stoker.agent.metrics import EventFilePoints, MetricsShipper, logged_points, printed_points
+from stoker.agent.metrics import EventFilePoints, MetricsShipper, logged_points
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.outputs import Mirror, OutputsShipper
 from stoker.agent.pace import Trouble
+from stoker.agent.printed import PrintedPoints
 from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
@@ -27,11 +30,18 @@ class Shipping:
         self._mirror = Mirror(store, orders, self._outputs)
         self._workers = (self.metrics, self.logs, OutputsShipper(self._mirror, trouble))
         self._carried = Snapshot(())
+        self._sizes: Mapping[str, int] = {}
+        self.counters = Counters()
 
     def begin_from(self, carried: Snapshot) -> None:
         """These outputs were put back: earlier attempts have shipped them, and the metrics in them."""
         self._carried = carried
         self._mirror.begin_from(carried)
+
+    def continue_from(self, sizes: Mapping[str, int]) -> None:
+        """What earlier machines of this attempt have shipped, by key: it is added to."""
+        self._sizes = sizes
+        self.metrics.continue_from(sizes)
 
     def ship_outputs(self) -> None:
         """What a checkpoint goes on from must not be newer than the outputs. Raises StoreFailed."""
@@ -40,17 +50,23 @@ class Shipping:
     def start_log(self, rank: int) -> None:
         """From here on what is printed by, or for, the rank is shipped."""
         if not self.logs.has(rank):
-            self.logs.add(rank, RankLog(self._store, self._orders, self._folder, rank))
+            self.logs.add(rank, RankLog(self._store, self._orders, self._folder, rank, self._sizes))
         self.logs.start()
 
     def start(self, ranks: Sequence[int], tell: Callable[[str, str], None]) -> None:
         """From here on metrics and outputs are shipped too."""
-        for rank in ranks:
-            self.start_log(rank)
-            self.metrics.sources.append(printed_points(self._folder.log(rank), rank))
-        self.metrics.sources.append(logged_points(self._folder.metrics))
         read = {one.path: one.size_bytes for one in self._carried.entries}
-        self.metrics.sources.append(EventFilePoints(self._outputs, ranks[0], read))
+        metrics, rules = self.metrics, self._orders.job.metrics
+        metrics.sources = [
+            CountedLines(self._folder.log(ranks[0]), self.counters),
+            logged_points(self._folder.metrics),
+            EventFilePoints(self._outputs, ranks[0], read),
+            CsvPoints(self._folder.work, self._outputs, ranks[0], read),
+        ]
+        for rank in ranks:  # behind the others, which say what need not be guessed
+            self.start_log(rank)
+            points = PrintedPoints(self._folder.log(rank), rank, rules, metrics.reported, tell)
+            metrics.sources.append(points if rank == ranks[0] else points.objects_only())
         self._mirror.tell = tell
         for worker in self._workers:
             worker.start()

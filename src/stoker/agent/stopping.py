@@ -9,14 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from datetime import UTC, datetime
 from types import FrameType
 
+from stoker.agent.hearing import hear
 from stoker.errors import Missing, StokerError
-from stoker.model import layout
+from stoker.model import layout, untrusted
 from stoker.model.money import Fuse
 from stoker.model.orders import Notice, Orders, Visit, Wish, Wishes
 from stoker.model.report import Outcome
-from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 
@@ -118,7 +119,7 @@ class WishWatch:
 
     def _run(self) -> None:
         while not self._done.wait(self._pause_s):
-            with suppress(StokerError, ValueError, KeyError, TypeError):  # absent, or out of reach: go on
+            with suppress(StokerError, ValueError, KeyError, TypeError):  # forged, absent or out of reach: go on
                 began, before = time.monotonic(), self._read_at
                 wishes = self._read()
                 self._read_at = began
@@ -138,7 +139,7 @@ class WishWatch:
 
     def _read(self) -> Wishes:
         try:
-            return load(Wishes, self._store.get(self._key))
+            return untrusted.load(Wishes, hear(self._store, self._key), datetime.now(UTC))  # the script can write it
         except Missing:
             return Wishes()
 

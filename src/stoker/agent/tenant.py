@@ -19,20 +19,26 @@ from typing import Any
 
 from stoker.agent.attempt import RESTARTS
 from stoker.agent.fuse import TenantFuse, age_by_date
+from stoker.agent.hearing import hear
+from stoker.agent.incarnation import LEAVES, Standing, standing
 from stoker.agent.lease import LeaseWatch
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.release import Release
 from stoker.agent.stopping import GOING_DOWN, LEASE_OVER
-from stoker.errors import StokerError
+from stoker.errors import Missing, StokerError
 from stoker.model import layout
 from stoker.model.lease import LAST_WORDS_S
+from stoker.model.orders import Orders
+from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.sealed import unseal
 
 LOOK_EVERY_S = 15.0
 LOOKS_PER_LEASE = 8
 CHILD_EVERY_S = 0.25
+FIRST_EVERY_S = 1.0  # how often a machine that has just started looks for what it is to do
 VACANT_EVERY_S = 2.0  # how often a machine without an agent looks for orders
+IDLE_S = 600.0  # for a server to want something of a machine on which nobody works
 RESTART_S = 300.0  # for a machine to restart, which may not happen after all
 
 
@@ -47,13 +53,17 @@ class Tenancy:
     arguments: Mapping[str, str] = field(default_factory=dict)  # for the agent
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     spend: Mapping[str, Any] = field(default_factory=dict)  # `seconds` that it may cost, and `as_of`; empty: no limit
+    idle_s: float = IDLE_S  # the machine stays so long without its server when nobody works on it
+    sealed: bool = False  # what the agent needs waits in the store, sealed for this machine: these variables open it
 
     @classmethod
     def read(cls, path: Path) -> Tenancy:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         names = ("store", "orders", "lease_s", "arguments", "variables")
         given = {name: found[name] for name in names}
-        return cls(release=Release(**found["release"]), **given, spend=found.get("spend") or {})
+        spend, sealed = found.get("spend") or {}, bool(found.get("sealed"))
+        idle_s = min(float(found.get("idle_s", IDLE_S)), found["lease_s"])
+        return cls(release=Release(**found["release"]), **given, spend=spend, idle_s=idle_s, sealed=sealed)
 
     @property
     def spend_s(self) -> float:
@@ -68,14 +78,15 @@ class Tenancy:
         return {"--store": self.store, "--orders": self.orders, **self.arguments}
 
     def newest(self, store: Store) -> Tenancy:
-        """This one with the orders that the machine was given last: a run that goes on here has another attempt, access
-        and seal. What was written at the machine's start stays what it opens them with."""
+        """This one with what the machine was given last: orders, and the secrets and the access of its run, which are
+        nowhere on its disk. What was written at the machine's start stays what it opens them with. The same object
+        where there is nothing, or nothing that can be read now."""
         key = layout.again(*layout.node_with(self.orders))
         try:
             found = json.loads(unseal(self.variables["STOKER_SEAL"], store.get(key), key))
             given = {"orders": found["orders"], "variables": found["variables"], "spend": found.get("spend") or {}}
-            return replace(self, **given)
-        except (StokerError, ValueError, KeyError, TypeError):  # nothing, or nothing that can be read now
+            return replace(self, **given, sealed=False)
+        except (StokerError, ValueError, KeyError, TypeError):
             return self
 
 
@@ -91,26 +102,75 @@ class Tenant:
         self._first = first
         self._open = open_store
         self._start = start
-        self._every_s = min(LOOK_EVERY_S, first.lease_s / LOOKS_PER_LEASE)
+        self._every_s = min(LOOK_EVERY_S, first.idle_s / LOOKS_PER_LEASE)
+        self._vacant_since: float | None = None
         file = NodeFolder(Path(first.options["--folder"])).fuse
         self._fuse = TenantFuse(file)
 
     def live(self) -> int:
-        """Stays until somebody removes the machine or its lease is over: the server may still want to look at it, or
-        go on here. A machine that is shut down is left to whoever does it."""
+        """Stays until somebody removes the machine or its lease is over, and no longer than a short while once nobody
+        works here: the server may want to look at it, or resume here. A machine that is shut down is left to whoever
+        does it."""
         signal.signal(signal.SIGTERM, _shut_down)
-        self._move_in(self._first.newest(self._open(self._first)))
+        try:
+            newest = self._first_words()
+        except ShutDown:
+            return 0
+        if newest.sealed:
+            print("nothing for this machine in the store: removing it", file=sys.stderr, flush=True)  # noqa: T201
+            self._first.release.carry_out()
+            return 0
+        if why := self._why_not(newest):
+            print(f"{why}: removing this machine", file=sys.stderr, flush=True)  # noqa: T201
+            self._first.release.carry_out()
+            return 0
         threading.Thread(target=self._guard, name="money", daemon=True).start()
         try:
-            while self._lease.look() > 0:
-                self._wait(min(self._every_s, max(self._lease.left_s, 0.0)))
+            while min(self._lease.look(), self._idle_left_s) > 0 and self._agent.poll() != LEAVES:
+                self._wait(min(self._every_s, max(min(self._lease.left_s, self._idle_left_s), 0.0)))
         except ShutDown:
             end(self._agent, GOING_DOWN)
             return 0
-        print("the lease of this machine is over: saving, then removing it", file=sys.stderr, flush=True)  # noqa: T201
+        why = "nobody works here" if self._lease.left_s > 0 else "the lease of this machine is over: saving"
+        print(f"{why}, then removing it", file=sys.stderr, flush=True)  # noqa: T201
         end(self._agent, LEASE_OVER)
         self._first.release.carry_out()
         return 0
+
+    def _why_not(self, tenancy: Tenancy) -> str:
+        """Moves in, unless this machine was made again after an eviction and may not continue: why, in words."""
+        until = time.monotonic() + self._first.idle_s
+        while True:
+            try:
+                found = self._standing(tenancy)
+                break
+            except (StokerError, ValueError, KeyError, TypeError) as error:
+                if time.monotonic() >= until:
+                    return f"its store cannot be read ({error})"
+                time.sleep(FIRST_EVERY_S)
+        if found is None:
+            self._move_in(tenancy)
+        elif not found.why_not:
+            self._move_in(tenancy, found)
+        return found.why_not if found else ""
+
+    def _standing(self, tenancy: Tenancy) -> Standing | None:
+        """Orders that are not there yet have been begun by nobody."""
+        store = self._open(tenancy)
+        try:
+            orders = load(Orders, hear(store, tenancy.orders))
+        except Missing:
+            return None
+        return standing(store, orders, NodeFolder(Path(tenancy.options["--folder"])))
+
+    def _first_words(self) -> Tenancy:
+        """Still sealed where they could not be read for as long as the machine may stay without a word."""
+        store, until = self._open(self._first), time.monotonic() + min(self._first.idle_s, self._first.spend_s)
+        while True:
+            newest = self._first.newest(store)
+            if not newest.sealed or time.monotonic() >= until:
+                return newest
+            time.sleep(FIRST_EVERY_S)
 
     def _guard(self) -> None:
         """In a thread of its own: no store that does not answer may hold it up. The agent knew of the limit in time, so
@@ -122,14 +182,19 @@ class Tenant:
         self._first.release.carry_out()
         os._exit(0)
 
-    def _move_in(self, tenancy: Tenancy) -> None:
-        self._fuse.begin(time.monotonic() + tenancy.spend_s)
+    def _move_in(self, tenancy: Tenancy, left: Standing | None = None) -> None:
+        """`left` is what earlier machines of this attempt have left of its money and its lease."""
+        self._fuse.begin(time.monotonic() + (left.spend_left_s if left else tenancy.spend_s))
         self._now = tenancy
         self._store = self._open(tenancy)
-        lease_s = tenancy.lease_s
-        self._lease = LeaseWatch(self._store, layout.lease_beside(tenancy.orders), lease_s, time.monotonic)
-        self._agent = self._start(tenancy)
+        lease_s = left.lease_left_s if left else tenancy.lease_s
+        number = left.lease_number if left else -1
+        self._lease = LeaseWatch(self._store, layout.lease_beside(tenancy.orders), lease_s, time.monotonic, number)
+        self._agent = self._start(
+            replace(tenancy, arguments={**tenancy.arguments, "--restored": "1"}) if left else tenancy
+        )
         self._look_at = 0.0
+        self._vacant_since = None
         self._restart_by: float | None = None  # when a restart that was announced is no longer waited for
 
     def _wait(self, seconds: float) -> None:
@@ -150,7 +215,18 @@ class Tenant:
         if code == RESTARTS and self._restart_by is None:
             self._restart_by = time.monotonic() + RESTART_S
         waits = code == RESTARTS and time.monotonic() < (self._restart_by or 0.0)
-        return code is not None and not waits
+        vacant = code is not None and not waits
+        if vacant and self._vacant_since is None:
+            self._vacant_since = time.monotonic()
+        return vacant
+
+    @property
+    def _idle_left_s(self) -> float:
+        """How long a machine on which nobody works may wait for its server; every lease that it hears of begins this
+        anew."""
+        if not self._is_vacant() or self._vacant_since is None:
+            return math.inf
+        return max(self._vacant_since, self._lease.heard_at) + self._first.idle_s - time.monotonic()
 
 
 class ShutDown(Exception):

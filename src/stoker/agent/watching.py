@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
+from stoker.agent.naming import Rotation, numbers_in
 from stoker.agent.openfiles import Identity
+from stoker.agent.present import present
 from stoker.agent.tree import walk
+from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.still import Mark, mark_of
 
-STREAM_S = 20.0  # a file that is open for writing for this long and hardly grows is a log, not a checkpoint
+FINE_NS = 1000  # a time of the last write that is no multiple of this was set by the system
+STREAM_S = 5.0  # a file that is open for writing for this long and hardly grows is a log, not a checkpoint
 STREAM_BYTES_PER_S = 1e6
+DOUBTED_S = 0.25  # how long a file is waited with whose writer has ended: killed, it may have left half of it
+LONG_WRITE_S = 2.0  # a file that takes as long as this to write is waited for
+REMEMBERED_S = 60.0  # for how long it is known that a file took long, or went away
 # How `stoker.checkpoint` names what is not a checkpoint yet, or is none any more.
 UNFINISHED = (".writing-", ".removing-", "quarantine/")
 
+Status = Callable[[], os.stat_result]
 Unkept = Callable[[str, str], None]  # the path of something that cannot be kept, and why
 
 
@@ -27,9 +38,10 @@ class Found:
 
     path: str
     place: str
-    mark: Mark | None
+    mark: Mark | None  # of its content: a change of links or of names leaves it as it is
     identity: Identity | None
     entry: Entry  # without its hash, for a file
+    changed_ns: int = 0  # when its content, its name or its links last changed
 
     @property
     def is_file(self) -> bool:
@@ -39,47 +51,82 @@ class Found:
 class Watch:
     """For one thread. `now` is a steady clock's, in seconds."""
 
-    def __init__(self, work: Path, folders: Iterable[str], unkept: Unkept) -> None:
+    def __init__(self, work: Path, paths: CheckpointPaths, unkept: Unkept) -> None:
         self._work = work
-        self._folders = tuple(folders)
+        self._paths = paths
         self._unkept = unkept
+        self._marks_by_file: dict[tuple[Identity, bool], Mark] = {}  # with whether it is executable
         self._since: dict[str, tuple[Mark | None, float]] = {}  # by path: its mark, and when that was first seen
         self._changed_at = 0.0  # when something last went away
         self._rested_at = 0.0
+        self._looked_at: float | None = None
+        self._wall_s = 0.0  # then, by the clock that files are dated with
         self._open: dict[str, tuple[float, int]] = {}  # by path: since when it is open for writing, and its size then
+        self._doubted: dict[str, float] = {}  # by path: when somebody ended who may have been writing it
+        self._emptied: set[str] = set()  # files that may have been opened this moment
+        self._long_open_at: dict[str, float] = {}  # by path: when it was last seen open for long
+        self._lost: dict[str, float] = {}  # by folder: when something in it went away
+        self.aside: set[str] = set()  # paths that somebody else looks after
         self.found: list[Found] = []
-        self.changes: dict[str, int] = {}  # by path: how often it was seen changed since `rest`
+        self._fresh: list[Found] = []  # what was not there, or was otherwise, at the look before
+        self._rotation = Rotation()
+        # By path: when it last changed after nobody had it open, and when it did the time before.
+        self.rewrites: dict[str, tuple[float, float]] = {}
+        self.changes: dict[str, int] = {}  # by path: how often it was written since `rest`, as seen
         self.longest_pause_s = 0.0  # between two changes since `rest`
 
     def look(self, now: float) -> None:
-        found = []
-        for top in self._folders:
-            for name, thing in walk(str(self._work / top), lambda path, error: self._unkept(path, str(error.strerror))):
-                if name.startswith(UNFINISHED):
-                    continue
-                path = f"{top}/{name}"
-                try:
-                    if seen := _see(path, str(self._work / path), thing):
-                        found.append(seen)
-                except FileNotFoundError:
-                    pass
-                except UnicodeEncodeError:
-                    self._unkept(path.encode(errors="replace").decode(), "its name is not UTF-8")
-                except OSError as error:
-                    self._unkept(path, str(error.strerror))
+        self._wall_s = time.time()
+        found, work = [], str(self._work)  # a Path for each file would take longer than to look at it
+        for path, status in self._everything():
+            if path in self.aside:
+                continue
+            try:
+                if seen := _see(path, f"{work}/{path}", status):
+                    found.append(seen)
+            except FileNotFoundError:
+                pass
+            except UnicodeEncodeError:
+                self._unkept(path.encode(errors="replace").decode(), "its name is not UTF-8")
+            except OSError as error:
+                self._unkept(path, str(error.strerror))
         found.sort(key=lambda one: one.path)
+        found, fresh = self._with_marks_of_content(found), []
         before, self._since, last = self._since, {}, self.changed_at()
         for one in found:
             mark, since = before.get(one.path, (None, now))
             same = one.path in before and mark == one.mark
-            self._since[one.path] = one.mark, since if same else now
             if not same:
-                self.changes[one.path] = self.changes.get(one.path, 0) + 1
-        if before.keys() - self._since.keys():
-            self._changed_at = now
-        self.found = found
-        if self.changes and self.changed_at() == now:
-            self.longest_pause_s = max(self.longest_pause_s, now - max(last, self._rested_at))
+                fresh.append(one)
+            self._since[one.path] = one.mark, since if same else self._written_at(one, now)
+            if same or one.path in self._open:  # one that is being written is not written again
+                continue
+            self.changes[one.path] = self.changes.get(one.path, 0) + 1
+            if one.path in before:
+                latest = self.rewrites.get(one.path, (-math.inf, -math.inf))[0]
+                self.rewrites[one.path] = self._since[one.path][1], latest
+        gone = before.keys() - self._since.keys()
+        if gone:
+            self._changed_at = max([self._changed_at, *self._removed_at(gone - self.aside, now)])
+            self._lost |= {path.rpartition("/")[0]: now for path in gone}
+            self._lost = {folder: at for folder, at in self._lost.items() if now - at < REMEMBERED_S}
+            self.rewrites = {path: times for path, times in self.rewrites.items() if path not in gone}
+        self._rested_at = now if self._looked_at is None else self._rested_at
+        self.found, self._fresh, self._looked_at = found, fresh, now
+        self._rotation.note([one.path for one in fresh if one.is_file and one.path not in before], gone)
+        if self.changes and self.changed_at() > last:
+            self.longest_pause_s = max(self.longest_pause_s, self.changed_at() - max(last, self._rested_at))
+
+    def _everything(self) -> Iterator[tuple[str, Status | None]]:
+        """By path: how to look at it; None stands for an empty folder."""
+        for root in present(self._work, self._paths):
+            place = str(self._work / root)
+            if not os.path.isdir(place) or os.path.islink(place):  # noqa: PTH112, PTH114  # every quarter of a second
+                yield root, partial(os.lstat, place)
+                continue
+            for name, thing in walk(place, lambda path, error: self._unkept(path, str(error.strerror))):
+                if not name.startswith(UNFINISHED):
+                    yield f"{root}/{name}", partial(thing.stat, follow_symlinks=False) if thing else None
 
     @property
     def marks(self) -> dict[str, Mark | None]:
@@ -90,11 +137,22 @@ class Watch:
         """Something was open for writing at the last look."""
         return bool(self._open)
 
-    def note_open(self, busy: set[Identity], now: float) -> set[str]:
-        """Takes note of what is open for writing, and returns the paths."""
+    def note_open(self, busy: set[Identity], now: float, *, some_ended: bool = False) -> set[str]:
+        """Takes note of what is open for writing, and returns the paths. What has changed since the look was being
+        written then, although nobody has it open any more. `some_ended`: so have processes that may have written."""
         opened = {one.path: one for one in self.found if one.is_file and one.identity in busy}
+        opened |= {one.path: one for one in self._fresh if one.is_file and _has_changed(one)}
+        self._doubted = {path: at for path, at in self._doubted.items() if now - at < DOUBTED_S}
+        if some_ended:
+            doubted = {one.path for one in self._fresh} | self._open.keys()
+            self._doubted |= dict.fromkeys(doubted - opened.keys(), now)
         self._open = {path: self._open.get(path, (now, _size(one))) for path, one in opened.items()}
-        return set(opened)
+        recent = {path: at for path, at in self._long_open_at.items() if now - at < REMEMBERED_S}
+        self._long_open_at = {**recent, **dict.fromkeys(self.long_open(LONG_WRITE_S, now), now)}
+        # To open a file for writing empties it before the system shows that it is open.
+        empty = (one.path for one in self.found if one.is_file and not _size(one))
+        self._emptied = {path for path in empty if now - self.since(path) < DOUBTED_S}
+        return opened.keys() | self._doubted.keys() | self._emptied
 
     def streams(self, now: float) -> set[str]:
         """Files that somebody keeps open, and writes little to: nobody waits for these to be finished."""
@@ -105,9 +163,21 @@ class Watch:
                 slow.add(one.path)
         return slow
 
-    def fresh(self, within_s: float, now: float) -> set[str]:
-        """Paths of what has changed within this time."""
-        return {path for path, (_, since) in self._since.items() if now - since < within_s}
+    def settled(self, path: str, seconds: float, now: float) -> bool:
+        """Nobody has it open, and it has held still for so long."""
+        doubted = path in self._doubted or path in self._emptied
+        return path not in self._open and not doubted and now - self._since[path][1] >= seconds
+
+    def since(self, path: str) -> float:
+        """When it was last written, as far as looking tells."""
+        return self._since[path][1]
+
+    def is_faster(self, path: str, since: float) -> bool:
+        """It was rewritten twice since then: what was not is not written in turn with it."""
+        return self.rewrites.get(path, (-math.inf, -math.inf))[1] > since
+
+    def is_open(self, path: str) -> bool:
+        return path in self._open
 
     def changed_at(self, without: Collection[str] = ()) -> float:
         """When something was last seen changed, these left aside."""
@@ -118,11 +188,9 @@ class Watch:
         """Everything is as it should be: what changes from here on belongs together."""
         self.changes, self.longest_pause_s, self._rested_at = {}, 0.0, now
 
-    def in_step(self, known: Collection[str]) -> bool:
-        """Whether those of the known files that are written again have been written equally often: no round of them is
-        half done, as far as looking tells."""
-        counts = {self.changes[one.path] for one in self.found if one.path in self.changes and one.path in known}
-        return len(counts) <= 1
+    def in_step(self, rewritten: Collection[str]) -> bool:
+        """Whether these have been written equally often: no round of them is half done, as far as looking tells."""
+        return len({self.changes[one.path] for one in self.found if one.path in self.changes.keys() & rewritten}) <= 1
 
     def in_shape(self, known: Collection[str]) -> bool:
         """Whether every folder directly in a checkpoint folder has the files that all the known ones had: one that does
@@ -144,27 +212,100 @@ class Watch:
         """Files that have been open for writing for as long as this."""
         return {path for path, (since, _) in self._open.items() if now - since >= seconds}
 
+    def was_long_open(self, folder: str, within_s: float, now: float) -> bool:
+        """Whether something large was being written below a folder, this short a time ago."""
+        return any(now - at < within_s and path.startswith(f"{folder}/") for path, at in self._long_open_at.items())
+
+    def lost_something(self, folder: str, within_s: float, now: float) -> bool:
+        """Whether something below a folder was removed, this short a time ago."""
+        return any(now - at < within_s and f"{one}/".startswith(f"{folder}/") for one, at in self._lost.items())
+
+    def has_held(self, paths: Collection[str]) -> bool:
+        """Whether what a script may rewrite among these is still as it was seen. If it was so before the look began,
+        all that it speaks of was there as long as the look took, and is among what was seen."""
+        some = (one for one in self.found if one.path in paths and one.mark)
+        return not any(_has_changed(one) for one in some if not one.is_file or not numbers_in(one.path))
+
+    def is_rotated(self, path: str) -> bool:
+        """Whether files like this one come and go beside it: a folder of them is not one checkpoint."""
+        return self._rotation.has(path)
+
     def child(self, path: str) -> str:
         """What `path` belongs to: the file or folder directly in a checkpoint folder."""
-        top = next(top for top in self._folders if path.startswith(f"{top}/"))
-        return f"{top}/{path[len(top) + 1 :].partition('/')[0]}"
+        top = self.top(path)
+        begin = f"{top}/" if top else ""
+        return f"{begin}{path[len(begin) :].partition('/')[0]}"
+
+    def top(self, path: str) -> str:
+        """The checkpoint folder that it is in."""
+        return self._paths.top(path)
+
+    def _with_marks_of_content(self, found: list[Found]) -> list[Found]:
+        """A link made or removed, a new name or other permissions change the time of a file's status, and not a byte of
+        it: while its size and a time that the system set are the same, it has the mark that it was first seen with."""
+        before, self._marks_by_file = self._marks_by_file, {}
+        same = []
+        for one in found:
+            if one.mark and one.identity:
+                file = one.identity, one.entry.executable
+                known = self._marks_by_file.get(file) or before.get(file, one.mark)
+                mark = known if _same_content(known, one.mark) else one.mark
+                self._marks_by_file[file] = mark
+                one = one if mark == one.mark else replace(one, mark=mark)
+            same.append(one)
+        return same
+
+    def _written_at(self, one: Found, now: float) -> float:
+        """By the time on the file, which no script can set, as far as that lies between this look and the one before:
+        a pause between two writes is seen although no look fell into it."""
+        return self._at(one.changed_ns, now) if one.mark else now
+
+    def _removed_at(self, gone: Collection[str], now: float) -> list[float]:
+        """Likewise, by the times on the folders that they were in."""
+        return [self._folder_changed_at(folder, now) for folder in {path.rpartition("/")[0] for path in gone}]
+
+    def _folder_changed_at(self, folder: str, now: float) -> float:
+        try:
+            return self._at(os.lstat(self._work / folder).st_ctime_ns, now)
+        except OSError:  # it went away, too
+            return now
+
+    def _at(self, changed_ns: int, now: float) -> float:
+        age_s = self._wall_s - changed_ns / 1e9  # when the look began: what was written during it has no age
+        return min(max(now - age_s, self._looked_at if self._looked_at is not None else now), now)
+
+
+def _has_changed(one: Found) -> bool:
+    """Since it was looked at."""
+    try:
+        status = os.lstat(one.place)
+    except OSError:
+        return True
+    return one.mark is None or (status.st_size, status.st_mtime_ns, status.st_ino) != (*one.mark[:2], one.mark[3])
+
+
+def _same_content(known: Mark, seen: Mark) -> bool:
+    """A script may set the time of the last write, to whole seconds or less fine; then every change counts."""
+    same = (known[0], known[1], known[3]) == (seen[0], seen[1], seen[3])
+    return known == seen or (same and seen[1] % FINE_NS != 0)
 
 
 def _size(one: Found) -> int:
     return one.mark[0] if one.mark else 0
 
 
-def _see(path: str, place: str, thing: os.DirEntry[str] | None) -> Found | None:
+def _see(path: str, place: str, look: Status | None) -> Found | None:
     path.encode()
-    if thing is None:
+    if look is None:
         return Found(path, place, None, None, Entry(path, EntryKind.FOLDER))
-    status = thing.stat(follow_symlinks=False)
+    status = look()
     mark, identity = mark_of(status), (status.st_dev, status.st_ino)
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(place)  # noqa: PTH115  # text, not a Path
         target.encode()
-        return Found(path, place, mark, identity, Entry(path, EntryKind.LINK, target=target))
+        return Found(path, place, mark, identity, Entry(path, EntryKind.LINK, target=target), status.st_ctime_ns)
     if not stat.S_ISREG(status.st_mode):
         return None
     executable = bool(status.st_mode & stat.S_IXUSR)
-    return Found(path, place, mark, identity, Entry(path, size_bytes=status.st_size, executable=executable))
+    entry = Entry(path, size_bytes=status.st_size, executable=executable)
+    return Found(path, place, mark, identity, entry, status.st_ctime_ns)

@@ -24,6 +24,7 @@ class Source:
         self._store = store
         self.order = order
         self.files = files
+        self._dataset = order.dataset.partition("@")[0]
 
     @classmethod
     def open(cls, store: Store, order: DataOrder, orders: Orders) -> Source:
@@ -43,7 +44,7 @@ class Source:
         return sum(file.size_bytes for file in self.files)
 
     def key(self, file: DataFile) -> str:
-        return self.order.root + file.stored_at
+        return self.order.root + file.stored_in(self._dataset)
 
     def get(self, key: str, start: int, size: int) -> bytes:
         return self._store.get(key, start, size)

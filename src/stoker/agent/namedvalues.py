@@ -1,0 +1,238 @@
+"""Names with numbers beside them in a line of text: `Epoch 3/8 loss: 0.03 val_acc: 0.75`. Pure.
+
+Every expression here takes time that grows with the length of the line and no faster: what repeats is bounded.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+NUMBER = r"(?:[-+]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|NaN|inf|Infinity))"
+TQDM = re.compile(r"\d%\|.{0,400}\| ?\d{1,15}/\d{1,15} \[")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SURE = _words(
+    "loss losses acc accuracy rmse mse mae mape rmsle auc auroc aucpr f1 fscore ppl perplexity bleu rouge iou miou psnr"
+    " ssim lpips nll elbo logloss mlogloss merror ndcg mrr reward rewards dice bpc wer cer bce kld hits jaccard prec"
+    " mcc likelihood recall"
+)
+# Metrics in one place and something else in another: they count only beside an epoch, a step or a sure one.
+_LIKELY = _words("err error score precision map ap ar hr kl ce fid entropy corr r2 return returns top")
+# What a name with a metric's word in it is about when it is a setting, a timing or a size.
+_NOT = _words(
+    "weight weights scale coef coeff steps size type fn func function name threshold thresh margin smoothing ratio"
+    " factor patience delta alpha beta gamma freq every num number interval dir path file target baseline lambda eps"
+    " epsilon time times data eta sec secs seconds ms elapsed remaining mem memory speed throughput wall wps ups wpb"
+    " bsz samples tokens images img it fps mfu gpu cpu date v version batch duration runtime took latency seed rank pid"
+    " port world device clip gb free node min max total mins hours minutes grads params parameters epochs layers"
+)
+_COUNTERS = _words("epoch step iter iteration round episode update updates")
+_SPLITS = {
+    "train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "dev",
+    "test": "test", "testing": "test", "eval": "eval", "evaluation": "eval",
+}  # fmt: skip
+_PLAIN = _words("avg average mean set results result metrics")  # beside a split they say nothing more
+_KEPT = _words("best final total running epoch mean macro micro weighted")  # before a metric, part of its name
+_USUAL = _words(
+    "lr gnorm grad norm learning rate momentum global info debug and the root main inner on subset phase end events"
+    " utils"
+)
+_KNOWN = _SURE | _LIKELY | _NOT | _COUNTERS | _PLAIN | _KEPT | _USUAL | frozenset(_SPLITS)
+_MOST_STRANGE = 1  # words that are none of these, in a line with no epoch or step
+_MOST_STRANGE_COUNTED = 4
+
+
+Span = tuple[int, int]
+
+
+class Counters(NamedTuple):
+    """Where a line says it is. `share` is the part of its epoch that is done."""
+
+    epoch: float | None
+    step: float | None
+    share: float | None
+
+
+class Counted(NamedTuple):
+    """Where in a line its counters stand."""
+
+    epoch: Span | None = None
+    step: Span | None = None
+    part: Span | None = None  # of an epoch, and of how many
+    parts: Span | None = None
+
+    def read(self, text: str) -> Counters:
+        epoch, step, part, parts = (float(text[slice(*span)]) if span else None for span in self)
+        share = part / parts if part is not None and parts and part <= parts else None
+        return Counters(epoch, step, share)
+
+
+class Spot(NamedTuple):
+    """Where in a line a metric stands. `name` is what it is called, `label` where that was read."""
+
+    name: str
+    label: Span
+    number: Span
+    of: Span | None  # it is a share of this
+
+    def value(self, text: str) -> float:
+        value = float(text[slice(*self.number)])
+        return value / max(float(text[slice(*self.of)]), 1.0) if self.of else value
+
+
+_EPOCH = re.compile(
+    r"\b(?:epoch|ep)(?: ?\((?:train|val|test)\))?\s{0,8}[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,9})?)\b",
+    re.IGNORECASE,
+)
+_INNER = re.compile(
+    r"(?:[\[(]|\b(?:step|iter|iteration|batch)\s{0,4}[:=]?\s{0,4}[\[(]?|:\s)\s{0,8}(\d{1,12})\s{0,4}(?:/|of)\s{0,4}(\d{1,12})\b",
+    re.IGNORECASE,
+)
+_STEP = re.compile(
+    r"(?:\b|_)(?:step|iter|iteration|num_updates|update|round|episode)(?: ?\((?:train|val|test)\))?"
+    r"\s{0,4}[:=#]?\s{0,8}[\[(]?\s{0,8}(\d{1,12})(?![\d.]*\d?[a-zA-Z%])\b",
+    re.IGNORECASE,
+)
+_LEADING = re.compile(r"(?:.{0,100}\.py:\d{1,6}\] )?(?:train |eval )?\[(\d{1,12})\] ")
+
+
+def counted(text: str) -> Counted:
+    """The epoch and the step that a line names, if it does."""
+    epoch = _EPOCH.search(text)
+    inner = _INNER.search(text, epoch.end()) if epoch and "%|" not in text else None
+    if epoch and inner:
+        return Counted(epoch.span(1), None, inner.span(1), inner.span(2))
+    step = _STEP.search(text) or _LEADING.match(text)
+    return Counted(epoch.span(1) if epoch else None, step.span(1) if step else None)
+
+
+def counters(text: str) -> Counters:
+    return counted(text).read(text)
+
+
+_PAIR = re.compile(
+    r"""(?<![\w./\\=@'"$%<>+-])['"]?([A-Za-z][\w@/.-]{0,80}?)['"]?"""
+    r"(\s{0,4}(?<![<>!=+*-])[:=](?!=)\s{0,8}['\"]?|\s{1,8})"
+    rf"({NUMBER})"
+    r"(?:\s?/\s?(\d{1,12})(?=[ ,;)\t]|$)|['\"]?\s?(%)|['\"]?)"
+    r"(?![\w@]|[.:,]\d|\.[A-Za-z]|/|\\|\s?\*|\s?[x×]\s|\s?/\s?[\d(])",
+    re.ASCII,
+)
+_REFUSED = re.compile(
+    r"(?i:\bwarn|traceback|exception|deprecat|assert)|[a-z]Error\b|\bERROR\b|\bFATAL\b|[=!<>+*-]=|->|\w\(\w{1,40}="
+    r"|\b(?:def|return|import|lambda|self|if|raise|print|elif|None|True|False|args|config|Namespace)\b"
+)
+_IN_TABLE = re.compile(r"\s{1,40}[-+]?\d{1,15}(?:\.\d{1,15})?(?:\s|$)")  # a row of numbers below a head of its own
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_BEFORE = re.compile(r"[A-Za-z]{1,20}")
+_AFTER_NUMBERS = re.compile(r"^.*\d", re.DOTALL)
+_STAMP = re.compile(r"\d{1,4}[-/:]\d\d[-/:]\d\d[\d:,.]{0,12}|\w{1,60}\.py:\d{1,6}")
+
+
+def spots(text: str, *, counts: bool) -> tuple[Spot, ...]:
+    """Where the metrics of a line are; none where it does not look like a line of metrics. `counts` says that it names
+    an epoch or a step."""
+    if _REFUSED.search(text):
+        return ()
+    found: dict[str, Spot] = {}
+    rest, end, kinds = [], 0, set()
+    section = split = ""
+    for match in _PAIR.finditer(text):
+        gap = text[end : match.start()]
+        section = section if end else _section(gap)
+        rest.append(gap)
+        end = match.end()
+        near, words = _beside(gap)
+        kind = _kind_of(match)
+        if kind is None:
+            continue
+        split = near or split
+        mine = (split or section) if kind != _BESIDES and not _has_split(match[1]) else ""
+        name = "_".join(filter(None, [*words, mine, match[1].lower().rstrip(".-")]))
+        kinds.add(kind)
+        found.setdefault(name, Spot(name, match.span(1), match.span(3), match.span(4) if match[4] else None))
+    if not kinds & ({_IS_SURE, _IS_LIKELY} if counts else {_IS_SURE}):
+        return ()
+    strange = sum(word.lower() not in _KNOWN for word in _WORD.findall(_STAMP.sub(" ", " ".join([*rest, text[end:]]))))
+    return tuple(found.values()) if strange <= (_MOST_STRANGE_COUNTED if counts else _MOST_STRANGE) else ()
+
+
+_IS_SURE, _IS_LIKELY, _BESIDES = "sure", "likely", "beside"
+
+
+def _kind_of(match: re.Match[str]) -> str | None:
+    """What a name with its number is; None for what is left out."""
+    number, of, percent = match[3], match[4], match[5]
+    kind = _kind(match[1].lower().rstrip(".-"))
+    fraction = "." in number or "e" in number.lower() or "n" in number.lower()
+    if kind is None or (not match[2].strip() and (not fraction or _IN_TABLE.match(match.string, match.end()))):
+        return None
+    if kind == _BESIDES and (percent or of or not (fraction or match[1].lower() == "lr")):
+        return None
+    return None if of and (fraction or not int(of) or int(number) > int(of)) else kind  # so many of so many
+
+
+@lru_cache(maxsize=4096)
+def _kind(name: str) -> str | None:
+    """What may stand beside a metric is told apart from what may not: timings, sizes and settings."""
+    tokens = set(_tokens(name))
+    if tokens & _NOT or tokens & _COUNTERS:
+        return _IS_SURE if name in ("total_loss", "epoch_loss", "step_loss") else None
+    if tokens & _SURE:
+        return _IS_SURE
+    return _IS_LIKELY if tokens & _LIKELY else _BESIDES
+
+
+def is_metric(name: str) -> bool:
+    """Its name says that it is one."""
+    return _kind(name.lower()) in (_IS_SURE, _IS_LIKELY)
+
+
+def is_timing(name: str) -> bool:
+    return _kind(name.lower()) is None
+
+
+@lru_cache(maxsize=4096)
+def _has_split(name: str) -> bool:
+    return any(one in _SPLITS for one in _tokens(name.lower()))
+
+
+_TOKEN = re.compile(r"[a-z]+(?:\d+(?=$|[^a-z\d]))?")
+
+
+def _tokens(name: str) -> list[str]:
+    found = _TOKEN.findall(name)
+    return [one if one in _SURE or one in _LIKELY else one.rstrip("0123456789") for one in found]
+
+
+_SPLIT = re.compile(r"\b(train|training|val|valid|validation|dev|test|testing|eval|evaluation)\b", re.IGNORECASE)
+
+
+def _section(text: str) -> str:
+    """The split that a line begins with speaks of all of it. Of training it need not be said."""
+    if text.strip() == "*":
+        return "test"  # how PyTorch's imagenet ends a validation
+    found = _SPLIT.search(text)
+    split = _SPLITS[found[1].lower()] if found else ""
+    return "" if split == "train" else split
+
+
+def _beside(gap: str) -> tuple[str, list[str]]:
+    """The split that stands right before a name, and other words there that belong to it."""
+    split = ""
+    words: list[str] = []
+    for word in reversed(_BEFORE.findall(_AFTER_NUMBERS.sub("", gap[-60:]))):
+        low = word.lower()
+        if low in _SPLITS and not split:
+            split = _SPLITS[low]
+        elif low in _KEPT:
+            words.insert(0, low)
+        elif low not in _PLAIN:
+            break
+    return split, words

@@ -1,0 +1,99 @@
+"""What the names of files tell: which belong to one checkpoint, and which are one of many of a kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+REMEMBERED = 1 << 16  # names that are looked at again and again
+MOST_LOST = 1024  # names of files that were removed
+_DIGITS = re.compile(r"\d+")
+_SHARD = re.compile(r"\d+[-_]of[-_]\d+")
+_ENDING = re.compile(r"\.[A-Za-z]\w*$")
+
+
+class Rotation:
+    """Kinds of files of which some were removed before others came: a script keeps the last few of them."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, None] = {}
+        self._lost_kinds: set[str] = set()
+        self._rotating: set[str] = set()
+
+    def note(self, came: Iterable[str], went: Iterable[str]) -> None:
+        """A name that comes again is written again, and is not one of many."""
+        self._rotating |= {kind_of(path) for path in came if path not in self._lost} & self._lost_kinds
+        if not (lost := [path for path in went if kind_of(path) not in self._rotating]):
+            return
+        self._lost |= dict.fromkeys(lost)
+        for path in list(self._lost)[:-MOST_LOST]:
+            del self._lost[path]
+        self._lost_kinds = {kind_of(path) for path in self._lost}
+
+    def has(self, path: str) -> bool:
+        return kind_of(path) in self._rotating
+
+
+@lru_cache(REMEMBERED)
+def kind_of(path: str) -> str:
+    """The path without the numbers in its name."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{_DIGITS.sub('#', name)}"
+
+
+def is_shard(path: str) -> bool:
+    return bool(_SHARD.search(path))
+
+
+def place_of(path: str) -> str:
+    """The folder that it is in."""
+    return path.rpartition("/")[0]
+
+
+def folders_of(path: str) -> list[str]:
+    """From the inside out."""
+    found = []
+    while path := place_of(path):
+        found.append(path)
+    return found
+
+
+@lru_cache(REMEMBERED)
+def numbers_in(path: str) -> tuple[int, ...]:
+    """Of its name, without the ending."""
+    return tuple(int(digits[:18]) for digits in _DIGITS.findall(_ENDING.sub("", path.rpartition("/")[2])))
+
+
+def belong_together(path: str, other: str, *, hurried: bool) -> bool:
+    """`model-5.pt` and `optimizer-5.pt` do, `model-5.pt` and `model-6.pt` do not. Names without numbers may, and are
+    not waited for in a hurry."""
+    one, two = numbers_in(path), numbers_in(other)
+    if not one or not two:
+        return not one and not two and not hurried
+    shorter = min(len(one), len(two))
+    return one[:shorter] == two[:shorter]
+
+
+class Partners:
+    """Files that all numbers of a folder have: beside `model-4.pt` and `optimizer-4.pt`, `model-5.pt` lacks one."""
+
+    def __init__(self, known: Iterable[str], there: Iterable[str]) -> None:
+        self._there = _kinds_by_number(there)
+        self._common: dict[str, set[str]] = {}  # by kind: what every number has that has it
+        for kinds in _kinds_by_number(known).values():
+            self._common |= {kind: self._common.get(kind, kinds) & kinds for kind in kinds}
+
+    def lacking(self, path: str) -> bool:
+        numbers = numbers_in(path)
+        if not numbers:
+            return False
+        return not self._common.get(kind_of(path), set()) <= self._there.get((place_of(path), numbers[0]), set())
+
+
+def _kinds_by_number(paths: Iterable[str]) -> dict[tuple[str, int], set[str]]:
+    found: dict[tuple[str, int], set[str]] = {}
+    for path in paths:
+        if numbers := numbers_in(path):
+            found.setdefault((place_of(path), numbers[0]), set()).add(kind_of(path))
+    return found

@@ -1,0 +1,33 @@
+"""Puts inputs where a script expects them: at a path in its working directory, as links to where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stoker.agent.endings import Broken
+from stoker.model.orders import Orders
+
+
+def place(work: Path, orders: Orders) -> None:
+    """A folder of the code that is there already keeps its files, and gets those of the input beside them.
+
+    Raises Broken where a file is in the way.
+    """
+    for name, use in orders.job.data.items():
+        if use.at and name in orders.data:
+            _link(work / use.at, Path(orders.data[name]), use.at)
+
+
+def _link(at: Path, source: Path, shown: str) -> None:
+    if at.is_dir() and not at.is_symlink() and source.is_dir():
+        for entry in sorted(source.iterdir()):
+            if not (at / entry.name).exists():
+                _link(at / entry.name, entry, f"{shown}/{entry.name}")
+        return
+    if at.is_symlink() or at.exists():
+        raise Broken(f"`at: {shown}` cannot be made: there is a file of that name in the code", "choose another path")
+    try:
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.symlink_to(source, target_is_directory=source.is_dir())
+    except OSError as error:
+        raise Broken(f"`at: {shown}` cannot be made: {error.strerror}", "choose another path") from error
