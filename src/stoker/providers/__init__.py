@@ -39,8 +39,8 @@ class Provider(Protocol):
 class Leased(Provider, Protocol):
     """A provider whose nodes have leases, as `features.lease_s` says."""
 
-    def renew(self, key: str) -> None:
-        """Writes on the node that its lease begins anew, for whoever finds it when its server is gone."""
+    def renew(self, key: str, lease_s: float) -> None:
+        """Writes on the node that a lease begins now, for whoever finds it when its server is gone."""
         ...
 
 

@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
+from stoker.agent.nodefolder import remove_tree
 from stoker.agent.orphans import UNSHIPPED
 from stoker.agent.pack import pack
 from stoker.agent.standby import ask
@@ -74,7 +75,8 @@ class LocalProvider:
             return
         if (folder / "work").exists() or self._sight(folder).state is NodeState.UP:
             self._end(folder, key)
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # the next look sees it, and it is stopped again
+            remove_tree(folder)
         self._sent_for.discard(key)
 
     def price_now(self, offer: Offer) -> Decimal:

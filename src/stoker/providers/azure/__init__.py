@@ -1,26 +1,33 @@
-"""Nodes in Azure: each is a resource group of its own with one machine in it, so that deleting it leaves nothing."""
+"""Nodes in Azure: machines, each with all that belongs to it, in groups of their own or in their practitioner's."""
 
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
 
-from stoker.errors import Locked, LoginFailed, NameTaken, NoCapacity, NotSetUp, ProviderFailed
+from stoker.errors import LoginFailed, NoCapacity, NotSetUp, ProviderFailed
 from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import naming, reach
-from stoker.providers.azure.account import Account, read_account
+from stoker.providers.azure.account import NO_ACCOUNT, Account, check_ssh, read_account
 from stoker.providers.azure.booting import boot_text
 from stoker.providers.azure.catalogue import Catalogue
 from stoker.providers.azure.cloud import Cloud
-from stoker.providers.azure.prices import PriceList
-from stoker.providers.azure.refusals import TAKEN_HINT
-from stoker.providers.azure.template import Machine, deployment
+from stoker.providers.azure.grounds import Ground, ground
+from stoker.providers.azure.listed import listed
+from stoker.providers.azure.naming import Place
+from stoker.providers.azure.noderole import POWER_ROLE, role_of_nodes
+from stoker.providers.azure.prices import account_prices
+from stoker.providers.azure.scaleset import refuses_set
+from stoker.providers.azure.spreading import Spreading
+from stoker.providers.azure.template import Machine, NodeSite, deployment
 from stoker.providers.azure.watch import Watch
 
 FEATURES = Features(
@@ -31,45 +38,87 @@ FEATURES = Features(
     market=True,
     look_every_s=2.0,
     patience_s=15.0,
-    lease_s=600.0,
+    lease_s=432_000.0,
     reachable=True,
+    restores=True,
 )
+
+log = logging.getLogger(__name__)
 
 
 class AzureProvider:
     def __init__(self, setup: Setup) -> None:
         self._home = setup.home
         self._server = setup.server
+        self._spreading = Spreading()
+        self._makes_sets = True  # until Azure refuses one
 
     @property
     def features(self) -> Features:
-        """What an account says of its leases counts as soon as there is one."""
+        """What an account says of its leases and evictions counts as soon as there is one."""
         known: Account | None = self.__dict__.get("_account")
-        return replace(FEATURES, lease_s=known.lease_s) if known else FEATURES
+        if known is None:
+            return FEATURES
+        restores = self._makes_sets and known.restored(spot=True)
+        return replace(FEATURES, lease_s=known.lease_s, idle_s=known.idle_s, restores=restores)
 
     def offers(self, need: Need) -> list[Offer]:
-        return self._catalogue.offers(need)
+        """Before an account is set up: list prices, which say so."""
+        return listed(need, NO_ACCOUNT) if self._is_bare else self._catalogue.offers(need)
+
+    @property
+    def _is_bare(self) -> bool:
+        """Nobody has described an account yet: one that is wrong is told of instead."""
+        return not (self._home.root / "azure.json").exists()
 
     def start(self, request: NodeRequest) -> None:
         if request.offer is None:
             raise ProviderFailed(f"{request.key} was asked for without a size")
-        if request.offer.again:
-            return self._start_again(request, request.offer.again)
-        account, offer = self._account, request.offer
-        group = naming.group_name(account.workspace, request.key)
-        made = self._cloud.deployed(group)
-        if made and made.begun:
-            return None  # what a machine was told at its start cannot be told again
-        if made and not self._is_ours(group, request.key):
-            raise NameTaken(f"the group {group} is there, and is not Stoker's", hint=TAKEN_HINT)
-        group_id = naming.group_id(account.subscription, group)
-        tags = naming.tags(account.workspace, self._server, request.key, request.labels)
+        place = self._ground.place(request.key)
+        with self._spreading.waiting() if place.shared else nullcontext():
+            if request.offer.again:
+                self._start_again(request, request.offer.again)
+            else:
+                self._start_new(request, request.offer, place)
+
+    def _start_new(self, request: NodeRequest, offer: Offer, place: Place) -> None:
+        account = self._account
+        check_ssh(account)
+        made = self._cloud.deployed(place)
+        if made and made.set_refused:
+            self._without_set(request.key, made.failure)
+            self._cloud.remove_set(place)
+        elif made and made.begun:
+            return  # what a machine was told at its start cannot be told again
         most = self._catalogue.most_for_machine(offer, request.max_price)
-        machine = Machine(offer.size, offer.place, offer.spot, most, gpus=self._catalogue.gpus_of(offer))
-        properties = deployment(account, group_id, machine, tags, account.ssh_key or nobodys_key())
-        boot = boot_text(request, account, group_id, self._home)
-        self._cloud.make_group(group, offer.place, {**tags, **self._lease_tag()})
-        return self._cloud.deploy(group, properties, base64.b64encode(boot.encode()).decode())
+        traits = self._catalogue.size_of(offer.place, offer.size)
+        restore_s = account.lasts_s(request.lease_s)
+        machine = Machine(offer.size, offer.place, offer.spot, most, restore_s=restore_s, traits=traits)
+        restored = self._makes_sets and account.restored(spot=offer.spot) and self._role != POWER_ROLE
+        try:
+            self._deploy(request, machine, replace(place, set=restored), there=made is not None)
+        except ProviderFailed as error:
+            if not restored or not refuses_set(error):
+                raise
+            self._without_set(request.key, error)
+            self._deploy(request, machine, place, there=True)
+
+    def _deploy(self, request: NodeRequest, machine: Machine, place: Place, *, there: bool) -> None:
+        account, lease = self._account, self._lease_tag(request.lease_s)
+        tags = naming.tags(account.workspace, self._server, request.key, request.labels)
+        tags |= {naming.FORM: naming.SET} if place.set else {}
+        site = self._site(place)
+        boot = boot_text(request, site, self._home)
+        self._ground.prepare(place, machine.region, {**tags, **lease}, there=there)
+        # In a group of its own a node has its lease on the group, and nothing that changes on its parts.
+        own = {**tags, **lease} if place.shared else tags
+        properties = deployment(site, machine, own, account.ssh_key or nobodys_key())
+        self._cloud.deploy(place, properties, base64.b64encode(boot.encode()).decode(), own)
+
+    def _without_set(self, key: str, error: ProviderFailed | None) -> None:
+        """Azure makes no scale set here, for a reason of its own: it is not asked for one again."""
+        self._makes_sets = False
+        log.warning("%s is a plain spot machine, and will not come back by itself after an eviction: %s", key, error)
 
     def look(self) -> list[NodeSight]:
         """Without an account there is nothing; with one that cannot log in now, nobody can say what there is."""
@@ -84,27 +133,21 @@ class AzureProvider:
             raise
 
     def stop(self, key: str) -> None:
-        """A group that is there under the node's name may have been given to a later one since."""
-        groups = self._cloud.groups()
-        mine = [group.name for group in groups if (marks := self._cloud.marks(group)) and marks.key == key]
-        named = naming.group_name(self._account.workspace, key)
-        listed = named in {group.name for group in groups}
-        for name in mine or ([named] if not listed and self._is_ours(named, key) else []):
-            self._delete(name)
+        self._ground.stop(key)
         self._watch.forget(key)
 
     def price_now(self, offer: Offer) -> Decimal:
         price = self._catalogue.per_hour(offer.place, offer.size, spot=offer.spot)
         return offer.usd_per_hour if price is None else price
 
-    def renew(self, key: str) -> None:
-        self._cloud.mark(self._place(key), self._lease_tag())
+    def renew(self, key: str, lease_s: float) -> None:
+        self._cloud.mark(self._place(key), self._lease_tag(lease_s))
 
     def entrance(self, key: str) -> Entrance:
-        return reach.entrance(self._cloud, self._account, self._place(key))
+        return reach.entrance(self._cloud, self._account, self._reached(key))
 
     def command(self, key: str, words: Sequence[str]) -> Said:
-        return reach.run_command(self._cloud, self._place(key), words)
+        return reach.run_command(self._cloud, self._reached(key), words)
 
     @cached_property
     def _account(self) -> Account:
@@ -116,53 +159,63 @@ class AzureProvider:
 
     @cached_property
     def _catalogue(self) -> Catalogue:
-        prices = PriceList(self._account.prices, self._account.ca_file, self._home.prices)
-        return Catalogue(self._account, self._cloud, prices)
+        return Catalogue(self._account, self._cloud, account_prices(self._account, self._home.prices))
 
     @cached_property
     def _watch(self) -> Watch:
-        return Watch(self._cloud, self._catalogue, self._server)
+        return Watch(self._cloud, self._ground, self._catalogue, self._server)
+
+    @cached_property
+    def _ground(self) -> Ground:
+        return ground(self._cloud, self._account)
+
+    @cached_property
+    def _role(self) -> str:
+        return role_of_nodes(self._cloud, self._account)
 
     def _forget_account(self) -> None:
         """It is read anew when it is next needed, with all that was made from it."""
-        for known in ("_account", "_cloud", "_catalogue", "_watch"):
+        for known in ("_account", "_cloud", "_catalogue", "_watch", "_ground", "_role"):
             self.__dict__.pop(known, None)
 
-    def _place(self, key: str) -> str:
-        return self._watch.places.get(key) or naming.group_name(self._account.workspace, key)
+    def _place(self, key: str) -> Place:
+        return self._watch.places.get(key) or self._found(key)
 
-    def _lease_tag(self) -> dict[str, str]:
-        return naming.lease_tag(self._cloud.now() + timedelta(seconds=self._account.lease_s))
+    def _reached(self, key: str) -> Place:
+        """A machine that was restored since the last look has another name."""
+        known = self._watch.places.get(key)
+        return known if known and not known.set else self._found(key)
+
+    def _found(self, key: str) -> Place:
+        there = (one.place for one in self._ground.found() if one.marks.key == key)
+        return next(there, self._ground.place(key))
+
+    def _site(self, place: Place) -> NodeSite:
+        """A role counts where it is assigned and below: for a node that is its group, if nobody else is in it, and if
+        the role may delete it; else its machine or scale set."""
+        subscription, role = self._account.subscription, self._role
+        alone = not place.shared and role != POWER_ROLE
+        return NodeSite(
+            self._account, place, role, place.group_id(subscription) if alone else place.node_id(subscription)
+        )
+
+    def _lease_tag(self, lease_s: float | None) -> dict[str, str]:
+        return naming.lease_tag(self._cloud.now() + timedelta(seconds=self._account.lasts_s(lease_s)))
 
     def _start_again(self, request: NodeRequest, machine: str) -> None:
-        """The group gets the new node's mark before its machine is switched on: whatever happens in between, it is
-        known whose it is."""
-        found = [(group, marks) for group in self._cloud.groups() if (marks := self._cloud.marks(group))]
-        there = [(group, marks) for group, marks in found if marks.machine == machine and not group.deleting]
+        """It gets the new node's mark before it is switched on: whatever happens in between, it is known whose it
+        is."""
+        there = [one for one in self._ground.found() if one.marks.machine == machine and not one.deleting]
         if not there:
             raise NoCapacity(f"starting {request.key}: the machine of {machine} is no longer there")
-        (group, marks), *_ = there
+        place, marks = there[0].place, there[0].marks
         self._watch.expect(request.key, None)
         try:
             if marks.key != request.key:
-                self._cloud.mark(group.name, {naming.KEY: request.key, **self._lease_tag()})
-            self._watch.expect(request.key, self._cloud.switch_on(group.name))
+                self._cloud.mark(place, {naming.KEY: request.key, **self._lease_tag(request.lease_s)})
+            self._watch.expect(request.key, self._cloud.switch_on(place))
         except ProviderFailed:
             self._watch.forget(request.key)
-            raise
-
-    def _is_ours(self, group: str, key: str) -> bool:
-        """A list may leave out what is there; a name alone does not make it ours."""
-        found = self._cloud.group(group)
-        marks = self._cloud.marks(found) if found else None
-        return marks is not None and marks.key == key
-
-    def _delete(self, group: str) -> None:
-        """What somebody has locked cannot be deleted, but it need not cost what a machine costs."""
-        try:
-            self._cloud.delete_group(group)
-        except Locked:
-            self._cloud.switch_off(group)
             raise
 
 

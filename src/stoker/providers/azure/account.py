@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from stoker.errors import NotSetUp
 
 PUBLIC_ARM = "https://management.azure.com"
 PUBLIC_LOGIN = "https://login.microsoftonline.com"
+NO_ACCOUNT = "Azure is not set up on this computer"
 PUBLIC_PRICES = "https://prices.azure.com/api/retail/prices"
-GPU_IMAGE = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # has the drivers and a container runtime
-PLAIN_IMAGE = "Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2:latest"  # a tenth of the other: it boots sooner
-CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"  # the smallest of Azure's own roles that may delete a group
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +23,18 @@ class Account:
     subscription: str
     workspace: str = "default"
     regions: tuple[str, ...] = ("eastus",)
-    image: str = ""  # publisher:offer:sku:version, or a resource id; empty: one with drivers where there are GPUs
+    image: str = ""  # publisher:offer:sku:version, or a resource id; empty: one that suits the size and its GPUs
     disk_gb: int = 128
-    identity: str = ""  # resource id of the identity nodes get: it may delete their groups; empty: each has its own
-    principal: str = ""  # of that identity, which then gets its role with each node; empty: it has a role already
-    role: str = CONTRIBUTOR  # of a node's identity, in the group of its node and nowhere else
-    lease_s: float = 600.0  # a machine that hears nothing of its server for so long removes itself
+    role: str = ""  # id of the role of nodes, each of which has it for itself alone; empty: it is made when needed
+    practitioner: str = ""  # id of a role: nodes go to the group where this login has it; empty: each has its own group
+    lease_s: float = 432_000.0  # the longest a machine works on without its server; its store's ticket lasts six days
+    idle_s: float = 600.0  # the same for one on which nobody works
     ready_s: float = 60.0  # from asking for a machine to its agent's first word, as it usually goes
     release_s: float = 180.0  # from asking for its release until nothing of it costs, at the longest
     subnet: str = ""  # resource id; empty: each node has its own network
     ssh_key: str = ""  # a public key; empty: nobody logs in by ssh
-    open_ssh: bool = False  # a public address, and port 22 open on it
+    open_ssh: bool = False  # a public address, and port 22 open on it for `ssh_from`
+    ssh_from: tuple[str, ...] = ()  # addresses or ranges, such as 203.0.113.7 or 203.0.113.0/24
     eviction: str = "Delete"  # or Deallocate: the disk stays, and costs
     tenant: str = ""
     client: str = ""
@@ -43,6 +44,16 @@ class Account:
     prices: str = PUBLIC_PRICES
     ca_file: str = ""  # of an Azure that is not public, as the twin's is not
     sizes: tuple[str, ...] = field(default=())  # only these; empty: any
+    switch: str = ""  # a file: while it is there, requests are recorded in the file that it names
+    replay: str = ""  # a recording: answers come from it, and nothing is asked of Azure
+
+    def lasts_s(self, lease_s: float | None) -> float:
+        """How long a machine that was asked for with this lease may stay without its server."""
+        return min(lease_s or self.idle_s, self.lease_s)
+
+    def restored(self, *, spot: bool) -> bool:
+        """Whether Azure restores such a machine after an eviction: it is a scale set of one then."""
+        return spot and self.eviction == "Delete"
 
 
 def read_account(path: Path) -> Account:
@@ -51,13 +62,52 @@ def read_account(path: Path) -> Account:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise NotSetUp(
-            "Azure is not set up on this computer",
+            NO_ACCOUNT,
             hint=f"describe your account in {path}: see the guide to a first cloud run",
         ) from None
     except (OSError, ValueError) as error:
         raise NotSetUp(f"{path} cannot be read: {error}", hint="see the guide to a first cloud run") from None
-    known = {one.name for one in fields(Account)}
-    if not isinstance(found, dict) or not found.get("subscription") or not found.keys() <= known:
+    if not isinstance(found, dict) or not found.get("subscription"):
         raise NotSetUp(f"{path} does not describe an Azure account", hint="see the guide to a first cloud run")
-    lists = {name: tuple(found[name]) for name in ("regions", "sizes") if name in found}
-    return Account(**{**found, **lists})
+    defaults = {
+        one.name: one.default_factory() if callable(one.default_factory) else one.default for one in fields(Account)
+    }
+    for name, value in found.items():
+        if name not in defaults or not _alike(value, defaults[name]):
+            raise NotSetUp(
+                f"{path} does not describe an Azure account: `{name}` is unknown or of another type",
+                hint="remove it, or take the team's file again: stoker workspace use FILE",
+            )
+    account: dict[str, Any] = {
+        name: _texts(value) if isinstance(defaults[name], tuple) else value for name, value in found.items()
+    }
+    return Account(**{"switch": str(path.with_name("azure.record")), **account})
+
+
+def check_ssh(account: Account) -> None:
+    """Raises NotSetUp where a port would be open to everybody: Azure knows no name for "my own address"."""
+    if not account.open_ssh:
+        return
+    hint = 'set "ssh_from" in azure.json to your public address or your network, such as ["203.0.113.7"]'
+    if not account.ssh_from:
+        raise NotSetUp("`open_ssh` opens port 22, and `ssh_from` does not say for whom", hint=hint)
+    for text in account.ssh_from:
+        try:
+            found = ipaddress.ip_network(text)
+        except ValueError as error:
+            raise NotSetUp(f"`ssh_from` in azure.json: {error}", hint=hint) from None
+        if found.prefixlen == 0:
+            raise NotSetUp(f"`ssh_from` in azure.json is {text}, which is everybody", hint=hint)
+
+
+def _alike(value: object, default: object) -> bool:
+    """The value is of the type of what stands in its place."""
+    if isinstance(default, tuple):
+        return isinstance(value, str) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+    if isinstance(default, bool | int | float):
+        return isinstance(value, bool) == isinstance(default, bool) and isinstance(value, int | type(default))
+    return isinstance(value, str)
+
+
+def _texts(found: str | list[str]) -> tuple[str, ...]:
+    return (found,) if isinstance(found, str) else tuple(found)

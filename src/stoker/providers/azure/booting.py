@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
+from dataclasses import replace
 from urllib.parse import quote
 
 from stoker.agent.pack import pack
+from stoker.agent.release import MACHINE
 from stoker.errors import ProviderFailed
+from stoker.model import layout
 from stoker.model.home import Home
 from stoker.model.node import NodeRequest
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.cloud import FORCED
 from stoker.providers.azure.cloudinit import Boot, custom_data
-from stoker.providers.azure.template import COMPUTE, VM
+from stoker.providers.azure.template import COMPUTE, NodeSite
 from stoker.stores.access import Access
 from stoker.stores.nodeaccess import open_access
+from stoker.stores.sealed import seal
 
 GROUPS_API = "2024-03-01"
 METADATA = "http://169.254.169.254/metadata"
@@ -23,34 +28,52 @@ UBUNTU = {"--reboot-mark": "/run/reboot-required", "--package-lock": "/var/lib/d
 READY_S = 1800.0  # for drivers to be installed and to answer; a machine that takes longer is given back
 
 
-def boot_text(request: NodeRequest, account: Account, group_id: str, home: Home) -> str:
-    """The agent lies beside the orders, where the node's own token reaches it."""
-    agent = pack(home.agents).read_bytes()
-    access = Access.from_text(request.access)
-    key = f"{request.orders.rsplit('/', 1)[0]}/agent.pyz"
-    open_access(access).put(key, agent)
+def boot_text(request: NodeRequest, site: NodeSite, home: Home) -> str:
+    """What a machine is told at its start stays on its disk, so it is only where to look and what to open it with. The
+    agent, and sealed beside it everything that is secret, lie where the machine may read and nothing more."""
+    account, agent = site.account, pack(home.agents).read_bytes()
+    access, node = Access.from_text(request.access), layout.node_with(request.orders)
+    key, words = layout.agent(*node), layout.again(*node)
+    store = open_access(replace(access, routes=tuple(route for route in access.routes if route.writes)))
+    store.put(key, agent)
+    given = {"orders": request.orders, "variables": request.variables, "spend": request.spend}
+    store.put(words, seal(request.seal, json.dumps(given), words))
+    ticket = boot_ticket(access, *node)
     return custom_data(
         Boot(
-            agent_url=signed_url(access, key),
+            agent_url=signed_url(ticket, key),
             agent_sha256=hashlib.sha256(agent).hexdigest(),
             store=request.store,
             orders=request.orders,
-            lease_s=account.lease_s,
-            release=_release(account, group_id),
+            lease_s=account.lasts_s(request.lease_s),
+            idle_s=min(account.idle_s, account.lease_s),
+            release=_release(site),
             arguments={"--events": EVENTS, "--ready-within": f"{READY_S:g}", **UBUNTU},
-            variables=request.variables,
+            variables={"STOKER_ACCESS": ticket.to_text(), "STOKER_SEAL": request.seal},
             spend=request.spend,
         )
     )
 
 
-def _release(account: Account, group_id: str) -> dict[str, str]:
+def boot_ticket(access: Access, run_id: str, number: int, node: int = 0) -> Access:
+    """As little as a machine begins with: where the store can give them, tokens that each read one object, and outlive
+    the access by days."""
+    needed = [one(run_id, number, node) for one in (layout.access, layout.again, layout.agent)]
+    return replace(access, routes=tuple(dict.fromkeys(route for key in needed if (route := access.route(key)))))
+
+
+def _release(site: NodeSite) -> dict[str, str]:
     """How the machine removes itself, see `agent/release.py`."""
-    group = f"{account.arm.rstrip('/')}{group_id}"
+    arm, alone, of_set = site.account.arm.rstrip("/"), site.role_scope == site.group, site.place.set
+    force = f"forceDeletionTypes={quote(FORCED)}" if alone else "forceDeletion=true"
+    removed, version = (site.group, GROUPS_API) if alone else (site.node, COMPUTE)
+    token_url = f"{TOKENS}&resource={quote(site.account.arm, safe='')}"
+    instead_url = f"{arm}{MACHINE if of_set else site.vm}/deallocate?api-version={COMPUTE}"
     return {
-        "url": f"{group}?api-version={GROUPS_API}",
-        "token_url": f"{TOKENS}&resource={quote(account.arm, safe='')}",
-        "instead_url": f"{group}/providers/Microsoft.Compute/virtualMachines/{VM}/deallocate?api-version={COMPUTE}",
+        "url": f"{arm}{removed}?api-version={version}&{force}",
+        "token_url": f"{token_url}&msi_res_id={quote(site.identity, safe='')}" if of_set else token_url,
+        # A role at a set says nothing of its instances.
+        "instead_url": instead_url if alone or not of_set else "",
     }
 
 
@@ -60,4 +83,5 @@ def signed_url(access: Access, key: str) -> str:
     if route is None or not route.token or "?" in route.url or not route.url.startswith("http"):
         hint = "keep the runs in Azure Blob: stoker store add, then stoker store use"
         raise ProviderFailed("a machine in Azure cannot reach the store of this workspace", hint=hint)
-    return f"{route.url.rstrip('/')}/{quote(key.removeprefix(route.prefix))}?{route.token}"
+    inside = f"/{quote(key.removeprefix(route.prefix))}" if not route.one else ""
+    return f"{route.url.rstrip('/')}{inside}?{route.token}"

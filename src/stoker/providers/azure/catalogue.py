@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from decimal import Decimal
+from decimal import ROUND_DOWN, Decimal
 
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, Offer
 from stoker.providers.azure import sizes
 from stoker.providers.azure.account import Account
 from stoker.providers.azure.cloud import Cloud, Vm
+from stoker.providers.azure.listing import PREMIUM, STANDARD
 from stoker.providers.azure.prices import PriceList
 
 _SIZES_KEPT_S = 3600.0
-_LEAST = Decimal("0.00001")  # what Azure takes for a price
+_LEAST = Decimal("0.00001")  # what Azure takes for a price, and how exact it wants one
 
 
 class Catalogue:
@@ -33,26 +34,31 @@ class Catalogue:
             if (offer := self._offer(region, size.name, need)) is not None
         ]
 
-    def gpus_of(self, offer: Offer) -> int:
-        return next((one.gpus for one in self._sizes_in(offer.place) if one.name == offer.size), 0)
+    def size_of(self, region: str, name: str) -> sizes.Size:
+        """What is known of it; one that is no longer listed is supposed to be like most."""
+        known = next((one for one in self._sizes_in(region) if one.name.lower() == name.lower()), None)
+        return known or sizes.Size(name, "", 0, 0.0, region, spot=True)
 
     def per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
         """Of a whole node."""
         machine = self._prices.per_hour(region, size, spot=spot)
-        return None if machine is None else machine + self._beside(region)
+        return None if machine is None else machine + self._beside(region, size, spot=spot)
 
     def costs(self, vm: Vm | None) -> Decimal:
         """A machine that is switched off costs nothing, and its disk goes on."""
         if vm is None or not vm.power:  # none yet, or one that could not be had
             return Decimal(0)
         if vm.power == "deallocated":
-            return self._beside(vm.region)
+            return self._beside(vm.region, vm.size, spot=vm.spot)
         price = self.per_hour(vm.region, vm.size, spot=vm.spot)
         return Decimal(0) if price is None else price  # not on the list: whoever counts goes by what it was
 
     def most_for_machine(self, offer: Offer, most: Decimal | None) -> Decimal | None:
-        """What a job gives for an hour is for all of the node, and Azure wants to know it of the machine alone."""
-        return None if most is None else max(most - self._beside(offer.place), _LEAST)
+        """What a job gives for an hour is for all of the node, and Azure wants to know it of the machine alone, in five
+        decimals: rounded down, so that nobody pays more than was said."""
+        if most is None:
+            return None
+        return max((most - self._beside(offer.place, offer.size, spot=offer.spot)).quantize(_LEAST, ROUND_DOWN), _LEAST)
 
     def _sizes_in(self, region: str) -> list[sizes.Size]:
         read_at, known = self._sizes.get(region, (-_SIZES_KEPT_S, []))
@@ -78,8 +84,10 @@ class Catalogue:
             currency=need.currency,
             ready_s=self._account.ready_s,
             release_s=self._account.release_s,
-            lease_s=self._account.lease_s + LAST_WORDS_S,
+            idle_s=min(self._account.idle_s, self._account.lease_s) + LAST_WORDS_S,
         )
 
-    def _beside(self, region: str) -> Decimal:
-        return self._prices.beside_per_hour(region, self._account.disk_gb, address=self._account.open_ssh)
+    def _beside(self, region: str, size: str, *, spot: bool) -> Decimal:
+        kind = PREMIUM if self.size_of(region, size).premium else STANDARD
+        address = self._account.open_ssh or self._account.restored(spot=spot)
+        return self._prices.beside_per_hour(region, self._account.disk_gb, address=address, kind=kind)

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from stoker.errors import NotSetUp, ProviderFailed
-from stoker.providers.azure import naming
-from stoker.providers.azure.account import PUBLIC_LOGIN, Account
+from stoker.errors import ProviderFailed
+from stoker.providers.azure import naming, scaleset
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.clients import POLL_S, Clients, last_word, missing_error, speaking
+from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.template import NETWORK, VM
+from stoker.providers.azure.template import COMPUTE, NETWORK
 
-# The SDKs tell of every request and its headers.
-logging.getLogger("azure").setLevel(logging.WARNING)
-
-DEPLOYMENT = "stoker"  # each group has one
-_POLL_S = 5.0  # where Azure does not say when to ask again
+DISKS = "2023-10-02"  # has versions of its own
+_VERSIONS = {
+    "microsoft.network": NETWORK,
+    "microsoft.compute": DISKS,
+    "microsoft.managedidentity": scaleset.IDENTITY_API,
+}
+FORCED = "Microsoft.Compute/virtualMachines,Microsoft.Compute/virtualMachineScaleSets"  # need no orderly end
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +35,27 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Something in a group: a resource, or the record of a deployment."""
+
+    id: str
+    kind: str
+    name: str
+    tags: Mapping[str, str]
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Vm:
     group: str  # in lower case: Azure changes it in some answers
+    name: str
+    tags: Mapping[str, str]
+    deleting: bool
     power: str  # running, starting, deallocated, …; empty: not known yet
     size: str
     region: str
     spot: bool
+    set: str = ""  # the name of the scale set that it is an instance of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +65,19 @@ class Deployed:
     running: bool
     begun: bool = True
     failure: ProviderFailed | None = None
+    set: bool = False  # it makes a scale set
+
+    @property
+    def set_refused(self) -> bool:
+        """Azure makes no such set here; a plain machine it may."""
+        return self.set and scaleset.refuses_set(self.failure)
 
 
 class Starting:
     """A machine that is being switched on again."""
 
-    def __init__(self, group: str, poller: Any) -> None:
-        self._group = group
+    def __init__(self, name: str, poller: Any) -> None:
+        self._name = name
         self._poller = poller
 
     @property
@@ -65,18 +87,16 @@ class Starting:
     def failure(self) -> ProviderFailed | None:
         """Why it could not be had, once it is done; None where it could."""
         try:
-            with speaking(f"starting the machine of {self._group} again"):
+            with speaking(f"starting the machine of {self._name} again"):
                 self._poller.result()
         except ProviderFailed as error:
             return error
         return None
 
 
-class Cloud:
-    """Clients are made at the first use: importing the SDKs takes a second, and most servers never need them."""
-
+class Cloud(Clients):
     def __init__(self, account: Account) -> None:
-        self._account = account
+        super().__init__(account)
         self._ahead = timedelta()  # of Azure's clock before this computer's
 
     def now(self) -> datetime:
@@ -95,10 +115,16 @@ class Cloud:
         return naming.marks(group.tags, self._account.workspace)
 
     def vms(self) -> list[Vm]:
-        """Every machine of ours in the subscription, with its power state."""
+        """Every machine of ours in the subscription, with its power state. Instances of scale sets may lack tags, and
+        are known by their group or their set's name."""
         with speaking("looking at Azure's machines"):
-            found = list(self._compute.virtual_machines.list_all(status_only="false", expand="instanceView"))
-        return [_vm(one) for one in found if naming.marks(one.tags, self._account.workspace)]
+            found = list(self._compute.virtual_machines.list_all())
+            workspace = self._account.workspace
+            mine = [one for one in found if one.virtual_machine_scale_set or naming.marks(one.tags, workspace)]
+            # Azure gives what machines are and how they are doing in two lists only.
+            states = self._compute.virtual_machines.list_all(status_only="true") if mine else ()
+            powers = {one.id.lower(): _power(one) for one in states}
+        return [_vm(one, powers.get(one.id.lower(), "")) for one in mine]
 
     def group(self, name: str) -> Group | None:
         """Whoever's it is."""
@@ -108,84 +134,144 @@ class Cloud:
             except missing_error():
                 return None
 
-    def switch_off(self, group: str) -> None:
-        """Returns when Azure has taken it on: from then on the machine costs nothing."""
-        with speaking(f"switching off the machine of {group}"), suppress(missing_error()):
-            self._compute.virtual_machines.begin_deallocate(group, VM, polling=False)
+    def machine(self, place: Place) -> tuple[Place, Part] | None:
+        """The machine or scale set that is there, and the place as the one or the other."""
+        for here in (replace(place, set=True), replace(place, set=False)):
+            asked = self._compute.virtual_machine_scale_sets if here.set else self._compute.virtual_machines
+            with speaking(f"looking at the machine of {_named(place)}"), suppress(missing_error()):
+                found = asked.get(place.group, place.name)
+                return here, Part(found.id, found.type, found.name, found.tags or {})
+        return None
 
-    def log_in_again(self) -> None:
-        """The next question is asked with a new login, and with what its file says then."""
-        for name in ("_credential", "_resources", "_deployments", "_compute"):
-            self.__dict__.pop(name, None)
+    def switch_off(self, place: Place) -> None:
+        """Returns when Azure has taken it on: from then on the machine costs nothing."""
+        with speaking(f"switching off the machine of {_named(place)}"), suppress(missing_error()):
+            self._compute.virtual_machines.begin_deallocate(place.group, place.machine, polling=False)
+
+    def delete_machine(self, place: Place) -> None:
+        """With its disk, interface and address. Returns when Azure has taken it on. Missing is fine."""
+        sets, vms = self._compute.virtual_machine_scale_sets, self._compute.virtual_machines
+        with speaking(f"deleting the machine of {_named(place)}"), suppress(missing_error()):
+            if place.set:
+                sets.begin_delete(place.group, place.name, force_deletion=True, polling=False)
+            else:
+                vms.begin_delete(place.group, place.machine, force_deletion=True, polling=False)
+
+    def remove_set(self, place: Place) -> None:
+        """Returns when it is gone. Missing is fine."""
+        self.delete_by_id(place.set_id(self._account.subscription), COMPUTE)
 
     def make_group(self, name: str, region: str, tags: Mapping[str, str]) -> None:
         with speaking(f"making the group {name}"):
             self._resources.resource_groups.create_or_update(name, {"location": region, "tags": dict(tags)})
 
-    def mark(self, group: str, tags: Mapping[str, str]) -> None:
-        """Changes these tags of a group and leaves the others. Missing is fine: it has nothing to be found by."""
+    def mark(self, place: Place, tags: Mapping[str, str]) -> None:
+        """Changes these tags and leaves the others. Missing is fine: it has nothing to be found by."""
         body = {"operation": "Merge", "properties": {"tags": dict(tags)}}
-        scope = naming.group_id(self._account.subscription, group).lstrip("/")
-        with speaking(f"marking the group {group}"), suppress(missing_error()):
+        scope = place.tagged_id(self._account.subscription).lstrip("/")
+        with speaking(f"marking {_named(place)}"), suppress(missing_error()):
             self._resources.tags.begin_update_at_scope(scope, body, polling=False)
 
-    def switch_on(self, group: str) -> Starting:
+    def switch_on(self, place: Place) -> Starting:
         """Returns when Azure has taken it on. A machine that is on already stays so."""
-        with speaking(f"starting the machine of {group} again"):
-            return Starting(group, self._compute.virtual_machines.begin_start(group, VM, polling_interval=_POLL_S))
+        with speaking(f"starting the machine of {_named(place)} again"):
+            begun = self._compute.virtual_machines.begin_start(place.group, place.machine, polling_interval=POLL_S)
+            return Starting(_named(place), begun)
 
-    def deploy(self, group: str, properties: Mapping[str, Any], custom_data: str) -> None:
+    def deploy(self, place: Place, properties: Mapping[str, Any], custom_data: str, tags: Mapping[str, str]) -> None:
         """Returns when Azure has taken it on."""
         given = {"customData": {"value": custom_data}}
-        body = {"properties": {**properties, "parameters": given}}
-        with speaking(f"starting a machine in {group}"), _once():
-            self._deployments.deployments.begin_create_or_update(group, DEPLOYMENT, body, polling=False)
+        body = {"properties": {**properties, "parameters": given}, "tags": dict(tags)}
+        with speaking(f"starting a machine in {_named(place)}"), _once():
+            self._deployments.deployments.begin_create_or_update(place.group, place.deployment, body, polling=False)
 
-    def deployed(self, group: str) -> Deployed | None:
+    def deployed(self, place: Place) -> Deployed | None:
         """None where nothing has been asked for there."""
-        with speaking(f"looking at {group}"):
+        with speaking(f"looking at {_named(place)}"):
             try:
-                found = self._deployments.deployments.get(group, DEPLOYMENT)
+                found = self._deployments.deployments.get(place.group, place.deployment)
             except missing_error() as error:
                 begun = getattr(getattr(error, "error", None), "code", "") == "DeploymentNotFound"
                 return Deployed(running=False, begun=False) if begun else None
-        state = _text(found.properties.provisioning_state)
+        state, doing = _text(found.properties.provisioning_state), f"starting {_named(place)}"
+        of_set = (found.tags or {}).get(naming.FORM) == naming.SET
         if state == "Failed":
-            return Deployed(running=False, failure=translated(_Failure(found.properties.error), f"starting {group}"))
-        return Deployed(running=state not in ("Succeeded", "Canceled"))
+            return Deployed(running=False, failure=translated(_Failure(found.properties.error), doing), set=of_set)
+        return Deployed(running=state not in ("Succeeded", "Canceled"), set=of_set)
+
+    def deployments(self, group: str) -> list[Part]:
+        """Records of what was asked for in a group."""
+        with speaking(f"looking at the deployments of {group}"):
+            found = list(self._deployments.deployments.list_by_resource_group(group))
+        return [Part(one.id, "deployments", one.name, one.tags or {}) for one in found]
+
+    def cancel(self, place: Place) -> None:
+        """Nothing more of it is begun. One that has just ended is fine."""
+        from azure.core.exceptions import ResourceExistsError
+
+        with speaking(f"ending the making of {_named(place)}"), suppress(missing_error(), ResourceExistsError):
+            self._deployments.deployments.cancel(place.group, place.deployment)
+
+    def delete_deployment(self, place: Place) -> None:
+        """Its record: what it has made stays. Missing is fine."""
+        with speaking(f"deleting the record of {_named(place)}"), suppress(missing_error()):
+            self._deployments.deployments.begin_delete(place.group, place.deployment, polling=False)
+
+    def delete_part(self, part: Part) -> None:
+        """Returns when Azure has taken it on. Missing is fine."""
+        with speaking(f"deleting {part.name}"), suppress(missing_error()):
+            version = _VERSIONS[part.kind.split("/", 1)[0].lower()]
+            self._resources.resources.begin_delete_by_id(part.id.lstrip("/"), api_version=version, polling=False)
 
     def delete_group(self, name: str) -> None:
         """Returns when Azure has taken it on. Missing is fine, and so is one that is being deleted."""
         with speaking(f"deleting the group {name}"), suppress(missing_error()):
-            self._resources.resource_groups.begin_delete(name, polling=False)
+            self._resources.resource_groups.begin_delete(name, force_deletion_types=FORCED, polling=False)
 
-    def resources(self, group: str) -> tuple[str, ...]:
-        """Everything in a group, as `kind/name`; a group that is gone has nothing in it."""
+    def parts(self, group: str) -> list[Part]:
+        """Everything in a group; a group that is gone has nothing in it."""
         with speaking(f"listing the group {group}"):
             try:
-                found = list(self._resources.resources.list_by_resource_group(group))
+                found = list(self._resources.resources.list_by_resource_group(group, expand="provisioningState"))
             except missing_error():
-                return ()
-        return tuple(sorted(f"{one.type.split('/', 1)[1]}/{one.name}" for one in found))
+                return []
+        return [_part(one) for one in found]
 
-    def public_address(self, group: str) -> str:
-        """Of the machine in this group; empty where it has none."""
-        place = (
-            f"{naming.group_id(self._account.subscription, group)}/providers/Microsoft.Network/publicIPAddresses/{VM}"
-        )
-        with speaking(f"looking for the address of {group}"):
-            try:
-                found = self._resources.resources.get_by_id(place, api_version=NETWORK)
-            except missing_error():
-                return ""
-        return str((found.properties or {}).get("ipAddress") or "")
+    def inventory(self) -> dict[str, list[Part]]:
+        """Everything in the subscription, by group in lower case: one list, however many nodes there are."""
+        found: dict[str, list[Part]] = {}
+        with speaking("listing what there is"):
+            for one in self._resources.resources.list(expand="provisioningState"):
+                found.setdefault(one.id.split("/")[4].lower(), []).append(_part(one))
+        return found
 
-    def run_command(self, group: str, script: list[str]) -> str:
+    def public_address(self, place: Place) -> str:
+        """Of the machine there; empty where it has none."""
+        id = place.inside(self._account.subscription, "Microsoft.Network/publicIPAddresses")
+        if place.set:  # Azure gave it its name
+            own = [one for one in self.parts(place.group) if place.owns(one.name)]
+            id = next((one.id for one in own if one.kind.lower().endswith("/publicipaddresses")), "")
+        found = self.get(id, NETWORK) if id else None
+        return str((found or {}).get("properties", {}).get("ipAddress") or "")
+
+    def run_command(self, place: Place, script: list[str]) -> str:
         """Runs it as root, and returns when it has ended: what Azure says of it."""
         order = {"commandId": "RunShellScript", "script": script}
-        with speaking(f"running a command in {group}"):
-            made = self._compute.virtual_machines.begin_run_command(group, VM, order, polling_interval=_POLL_S).result()
+        with speaking(f"running a command in {_named(place)}"):
+            asked = self._compute.virtual_machines.begin_run_command(
+                place.group, place.machine, order, polling_interval=POLL_S
+            )
+            made = asked.result()
         return str(made.value[0].message if made.value else "")
+
+    def groups_with_role(self, role: str) -> list[str]:
+        """Groups in which this login has the role, by itself or as a member of a group of people."""
+        with speaking("looking for the group of this login"):
+            found = list(
+                self._authorization.role_assignments.list_for_subscription(filter=f"assignedTo('{self.me()}')")
+            )
+        scopes = [str(one.scope) for one in found if last_word(str(one.role_definition_id)).lower() == role.lower()]
+        return sorted({scope.split("/")[4] for scope in scopes if len(scope.strip("/").split("/")) == 4})
 
     def skus(self, region: str) -> list[Mapping[str, Any]]:
         with speaking(f"listing the sizes of {region}"):
@@ -197,42 +283,6 @@ class Cloud:
             with suppress(ValueError, TypeError):
                 self._ahead = parsedate_to_datetime(date) - datetime.now(UTC)
 
-    @cached_property
-    def _resources(self) -> Any:
-        from azure.mgmt.resource.resources import ResourceManagementClient
-
-        return self._client(ResourceManagementClient)
-
-    @cached_property
-    def _deployments(self) -> Any:
-        from azure.mgmt.resource.deployments import DeploymentsMgmtClient
-
-        return self._client(DeploymentsMgmtClient)
-
-    @cached_property
-    def _compute(self) -> Any:
-        from azure.mgmt.compute import ComputeManagementClient
-
-        return self._client(ComputeManagementClient)
-
-    def _client(self, make: Callable[..., Any]) -> Any:
-        given = {"base_url": self._account.arm, "credential_scopes": [f"{self._account.arm.rstrip('/')}/.default"]}
-        verify = {"connection_verify": self._account.ca_file} if self._account.ca_file else {}
-        return make(self._credential, self._account.subscription, **given, **verify)
-
-    @cached_property
-    def _credential(self) -> Any:
-        from azure.identity import ClientSecretCredential, DefaultAzureCredential
-
-        account = self._account
-        verify = {"connection_verify": account.ca_file} if account.ca_file else {}
-        # An Azure of one's own is not among those that the public one vouches for.
-        own = {"authority": account.login, "disable_instance_discovery": account.login != PUBLIC_LOGIN}
-        if not account.secret_file:
-            return DefaultAzureCredential(**own, **verify)
-        secret = Path(account.secret_file).read_text(encoding="utf-8").strip()
-        return ClientSecretCredential(account.tenant, account.client, secret, **own, **verify)
-
 
 class _Failure(Exception):
     """What a deployment says of its failure, in the shape of an error that an SDK raises."""
@@ -240,18 +290,6 @@ class _Failure(Exception):
     def __init__(self, error: Any) -> None:
         super().__init__(str(getattr(error, "message", "") or "it failed"))
         self.error = error
-
-
-@contextmanager
-def speaking(doing: str) -> Iterator[None]:
-    try:
-        from azure.core.exceptions import AzureError
-    except ImportError:
-        raise NotSetUp("the Azure SDKs are not installed", hint="pip install 'stoker[azure]'") from None
-    try:
-        yield
-    except AzureError as error:
-        raise translated(error, doing) from error
 
 
 @contextmanager
@@ -266,30 +304,43 @@ def _once() -> Iterator[None]:
             raise
 
 
-def missing_error() -> type[Exception]:
-    from azure.core.exceptions import ResourceNotFoundError
-
-    missing: type[Exception] = ResourceNotFoundError
-    return missing
-
-
 def _text(value: Any) -> str:
     """The SDKs give words that they know as members of an enum, and others as they came."""
     return str(getattr(value, "value", value) or "")
 
 
+def _part(found: Any) -> Part:
+    return Part(found.id, found.type, found.name, found.tags or {}, _is_deleting(found))
+
+
+def _is_deleting(found: Any) -> bool:
+    return _text(getattr(found, "provisioning_state", None)).lower() == "deleting"
+
+
 def _group(found: Any) -> Group:
-    deleting = _text(found.properties.provisioning_state).lower() == "deleting"
+    deleting = _is_deleting(found.properties)
     return Group(name=found.name, region=found.location, tags=found.tags or {}, deleting=deleting)
 
 
-def _vm(found: Any) -> Vm:
+def _power(found: Any) -> str:
     statuses = (found.instance_view.statuses or ()) if found.instance_view else ()
     power = next((one.code.split("/", 1)[1] for one in statuses if str(one.code).startswith("PowerState/")), "")
+    return str(power).lower()
+
+
+def _vm(found: Any, power: str) -> Vm:
     return Vm(
         group=found.id.split("/")[4].lower(),
-        power=power.lower(),
+        name=found.name,
+        tags=found.tags or {},
+        deleting=_is_deleting(found),
+        power=power,
         size=_text(found.hardware_profile.vm_size),
         region=found.location,
         spot=_text(found.priority).lower() == "spot",
+        set=last_word(found.virtual_machine_scale_set.id) if found.virtual_machine_scale_set else "",
     )
+
+
+def _named(place: Place) -> str:
+    return place.name if place.shared else place.group

@@ -6,7 +6,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-CONFIG = "/etc/stoker/node.json"  # 0600: it holds the run's secrets and its token for the store
+CONFIG = "/etc/stoker/node.json"  # 0600: it holds what opens the sealed words for this machine, and no secret of a run
+PRIVATE = "/run/stoker"  # in memory: gone when the machine is off
 BOOT = "/usr/local/lib/stoker/boot.py"
 UNIT = "stoker-agent.service"
 _MOST_BYTES = 60_000  # Azure takes 65,535
@@ -23,8 +24,10 @@ class Boot:
     lease_s: float  # the machine may stay so long without word from the server
     release: dict[str, str]  # how it then removes itself, see `agent/release.py`
     arguments: dict[str, str]  # more for the agent
-    variables: dict[str, str]  # the agent's environment
+    variables: dict[str, str]  # what opens the rest, which waits in the store
     spend: dict[str, Any] = field(default_factory=dict)  # how long it may cost, see `agent/tenant.py`; empty: no limit
+    idle_s: float = 600.0  # as `lease_s`, once nobody works on it
+    sealed: bool = True
 
 
 # Runs on whatever Python 3 the image has. Nothing is left of a download that broke off; each try waits longer.
@@ -34,7 +37,22 @@ import hashlib, json, os, sys, time, urllib.request
 
 with open("/etc/stoker/node.json") as file:
     node = json.load(file)
+def leave():
+    """Nobody tells this machine what to do, as when its ticket has ended: it removes itself, as its agent would."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while True:
+        try:
+            ask = urllib.request.Request(node["release"]["token_url"], headers={"Metadata": "true"})
+            with direct.open(ask, timeout=30) as answer:
+                token = {"Authorization": "Bearer " + json.load(answer)["access_token"]}
+            ask = urllib.request.Request(node["release"]["url"], headers=token, method="DELETE")
+            urllib.request.urlopen(ask, timeout=30)
+        except (OSError, ValueError, KeyError) as error:
+            print("could not remove this machine: %s" % error, file=sys.stderr, flush=True)
+        time.sleep(30)
+
 place = "/var/lib/stoker/agent-%s.pyz" % node["agent_sha256"][:16]
+until = time.monotonic() + 3 * node["idle_s"]
 os.makedirs("/var/lib/stoker", mode=0o700, exist_ok=True)
 wait = 0.2
 while not os.path.exists(place):
@@ -48,6 +66,8 @@ while not os.path.exists(place):
         os.replace(place + ".part", place)
     except OSError as error:
         print("could not fetch the agent: %s" % error, file=sys.stderr, flush=True)
+        if time.monotonic() > until:
+            leave()
         time.sleep(wait)
         wait = min(wait * 2, 30)
 os.execv(sys.executable, [sys.executable, "-I", "-S", place, "tenant", "--config", "/etc/stoker/node.json"])
@@ -58,6 +78,7 @@ _UNIT_TEXT = f"""\
 Description=Stoker's agent
 Wants=network-online.target
 After=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=/usr/bin/env python3 {BOOT}
@@ -73,7 +94,11 @@ WantedBy=multi-user.target
 
 def custom_data(boot: Boot) -> str:
     """The cloud-init document. JSON is YAML, so nothing in it can be misread. Raises ValueError if it is too long."""
-    folders = {"--folder": "/var/lib/stoker/node", "--environments": "/var/lib/stoker/environments"}
+    folders = {
+        "--folder": "/var/lib/stoker/node",
+        "--environments": "/var/lib/stoker/environments",
+        "--private": PRIVATE,
+    }
     config = {**asdict(boot), "arguments": {**folders, **boot.arguments}}
     files = [
         _file(CONFIG, json.dumps(config), "0600"),

@@ -11,7 +11,20 @@ from typing import Any
 LEAP = 100  # a price that has grown or shrunk so many times over is doubted until it is read once more
 MONTH_HOURS = 730  # by which disks are billed
 ADDRESS_PER_HOUR = Decimal("0.005")  # of a public address: the same in every region, in dollars
-_DISK_GB = {"P4": 32, "P6": 64, "P10": 128, "P15": 256, "P20": 512, "P30": 1024, "P40": 2048, "P50": 4096}
+_HOLDS_GB = {"4": 32, "6": 64, "10": 128, "15": 256, "20": 512, "30": 1024, "40": 2048, "50": 4096}
+PREMIUM, STANDARD = "P", "E"  # how the tiers of Premium and Standard SSDs begin
+_DISKS = {"Premium SSD Managed Disks": PREMIUM, "Standard SSD Managed Disks": STANDARD}
+# Rows with the name of a size that are not the price of a Linux machine of that size.
+_OTHERS = (
+    "Windows",
+    " Win",
+    "Cloud Services",
+    "CloudServices",
+    "Dedicated Host",
+    "Low Priority",
+    "Reservation",
+    "Expired",
+)
 _SPOT = "spot "  # what the names of spot machines begin with
 
 
@@ -29,10 +42,10 @@ class Listing:
     def machine(self, size: str, *, spot: bool) -> Decimal | None:
         return self.machines.get(f"{_SPOT if spot else ''}{size.lower()}")
 
-    def disk_per_hour(self, size_gb: int) -> Decimal | None:
+    def disk_per_hour(self, size_gb: int, kind: str = PREMIUM) -> Decimal | None:
         """Of the smallest tier that holds as much."""
-        fitting = (tier for tier, holds_gb in _DISK_GB.items() if holds_gb >= size_gb and tier in self.disks)
-        tier = next(fitting, None)
+        tiers = ((f"{kind}{number}", holds_gb) for number, holds_gb in _HOLDS_GB.items())
+        tier = next((tier for tier, holds_gb in tiers if holds_gb >= size_gb and tier in self.disks), None)
         return self.disks[tier] / MONTH_HOURS if tier else None
 
     @property
@@ -61,7 +74,8 @@ def read(items: Iterable[Mapping[str, Any]], as_of: datetime, currency: str) -> 
         if price is None or item.get("currencyCode", currency) != currency:
             continue
         if unit == "1 Hour" and (name := _machine(item)):
-            machines[name] = price
+            # Two rows that nothing tells apart: the dearer one counts, so that nobody spends more than was said.
+            machines[name] = max(price, machines.get(name, price))
         elif unit == "1/Month" and (tier := _disk(item)):
             disks[tier] = price
     return Listing(as_of, machines, disks, currency)
@@ -91,19 +105,23 @@ def _confirms(doubted: Decimal | None, price: Decimal) -> bool:
 
 
 def _machine(item: Mapping[str, Any]) -> str:
-    """Windows costs more, and `Low Priority` is a kind of machine that is no longer sold."""
+    """The name of what the row is the price of; empty where it is not a Linux machine, paid by the hour."""
     meter, size = str(item.get("meterName", "")), str(item.get("armSkuName", "")).lower()
     if item.get("serviceName", "Virtual Machines") != "Virtual Machines" or not size:
         return ""
-    if "Windows" in str(item.get("productName", "")) or "Low Priority" in meter:
+    if item.get("type", "Consumption") != "Consumption" or item.get("isPrimaryMeterRegion") is False:
+        return ""
+    if item.get("reservationTerm") or any(
+        word in str(item.get(name, "")) for name in ("productName", "skuName", "meterName") for word in _OTHERS
+    ):
         return ""
     return f"{_SPOT}{size}" if "Spot" in meter else size
 
 
 def _disk(item: Mapping[str, Any]) -> str:
-    tier = str(item.get("skuName", "")).removesuffix(" LRS")
-    premium = item.get("productName") == "Premium SSD Managed Disks"
-    return tier if premium and tier in _DISK_GB and str(item.get("meterName", "")).endswith("Disk") else ""
+    tier, kind = str(item.get("skuName", "")).removesuffix(" LRS"), _DISKS.get(str(item.get("productName", "")), "-")
+    known = tier.startswith(kind) and tier.removeprefix(kind) in _HOLDS_GB
+    return tier if known and str(item.get("meterName", "")).endswith("Disk") else ""
 
 
 def _price(item: Mapping[str, Any]) -> Decimal | None:

@@ -20,8 +20,10 @@ from urllib.parse import urlencode
 
 from stoker.errors import BadInput, ProviderFailed
 from stoker.providers.azure import snapshot
-from stoker.providers.azure.account import PUBLIC_PRICES
-from stoker.providers.azure.listing import ADDRESS_PER_HOUR, Listing, believed, read
+from stoker.providers.azure.account import PUBLIC_PRICES, Account
+from stoker.providers.azure.listing import ADDRESS_PER_HOUR, PREMIUM, Listing, believed, read
+from stoker.providers.azure.wire.recording import Recorder
+from stoker.providers.azure.wire.replaying import Replay
 
 if TYPE_CHECKING:
     import ssl
@@ -35,6 +37,7 @@ _MOST_PAGES = 200
 _WANTED = (
     "serviceName eq 'Virtual Machines' and armRegionName eq '{region}' and priceType eq 'Consumption'",
     "productName eq 'Premium SSD Managed Disks' and armRegionName eq '{region}' and priceType eq 'Consumption'",
+    "productName eq 'Standard SSD Managed Disks' and armRegionName eq '{region}' and priceType eq 'Consumption'",
 )
 
 
@@ -56,16 +59,17 @@ class PriceList:
         self._folder = folder
         self._now = now
         self._steady = steady
+        self.wire: Recorder | Replay | None = None
         self._known: dict[tuple[str, str], tuple[float, Listing]] = {}  # by region and currency: when to ask again
 
     def per_hour(self, region: str, size: str, *, spot: bool, currency: str = "USD") -> Decimal | None:
         """Of the machine alone. None where the list has no such price. Raises ProviderFailed where there is no list."""
         return self.listing(region, currency).machine(size, spot=spot)
 
-    def beside_per_hour(self, region: str, disk_gb: int, *, address: bool, currency: str = "USD") -> Decimal:
+    def beside_per_hour(self, region: str, disk_gb: int, *, address: bool, kind: str = PREMIUM) -> Decimal:
         """What a node costs besides its machine, also while that is switched off: its disk and its address."""
-        listing = self.listing(region, currency)
-        disk = listing.disk_per_hour(disk_gb) or snapshot.disk_per_hour(disk_gb)
+        listing = self.listing(region)
+        disk = listing.disk_per_hour(disk_gb, kind) or snapshot.disk_per_hour(disk_gb)
         return disk + (ADDRESS_PER_HOUR if address else 0)
 
     def as_of(self, region: str) -> datetime:
@@ -148,6 +152,9 @@ class PriceList:
                     break
 
     def _get(self, url: str, currency: str) -> dict[str, Any]:
+        if isinstance(self.wire, Replay):
+            told = self.wire.answer("GET", url)["answer"]
+            return told if isinstance(told, dict) else {}
         import urllib.request  # here, with the next, for the same reason
         from urllib.error import HTTPError
 
@@ -161,7 +168,21 @@ class PriceList:
             raise _not_to_be_had(error) from error
         except (OSError, ValueError) as error:
             raise _not_to_be_had(error) from error
+        if self.wire and self.wire.on:
+            self.wire.note(("GET", url, None), 200, {}, page)
         return page if isinstance(page, dict) else {}
+
+
+def account_prices(account: Account, folder: Path | None) -> PriceList:
+    """Those that an account's machines cost; of a recording those that are in it."""
+    if account.replay:
+        prices = PriceList(account.prices)
+        prices.wire = Replay(Path(account.replay))
+        return prices
+    recorder = Recorder(account)
+    prices = PriceList(account.prices, account.ca_file, None if recorder.on else folder)  # a recording has all of it
+    prices.wire = recorder
+    return prices
 
 
 def _not_to_be_had(error: Exception) -> ProviderFailed:

@@ -11,6 +11,7 @@ from stoker.model.entrance import Entrance, Said
 from stoker.providers.azure.account import Account
 from stoker.providers.azure.cloud import Cloud
 from stoker.providers.azure.cloudinit import CONFIG
+from stoker.providers.azure.naming import Place
 from stoker.providers.azure.template import ADMIN
 
 FOLDER = "/var/lib/stoker/node"
@@ -19,7 +20,7 @@ _ENTER = f"exec python3 -I -S {_AGENT} enter --folder {FOLDER}"
 _MARK = "stoker-exit-code:"
 
 
-def entrance(cloud: Cloud, account: Account, group: str) -> Entrance:
+def entrance(cloud: Cloud, account: Account, place: Place) -> Entrance:
     """Raises Conflict, with what to set, where no port is open or nobody's key would open it."""
     if not account.open_ssh or not account.ssh_key:
         lacking = (
@@ -27,10 +28,10 @@ def entrance(cloud: Cloud, account: Account, group: str) -> Entrance:
         )
         raise Conflict(
             f"machines of this workspace let nobody in by ssh: its account does not set {lacking}",
-            hint='set "open_ssh": true and "ssh_key" to your public key in azure.json for the runs to come; '
-            "stoker exec needs neither",
+            hint='set "open_ssh": true, "ssh_key" to your public key and "ssh_from" to your public address in '
+            "azure.json for the runs to come; stoker exec needs none of them",
         )
-    address = cloud.public_address(group)
+    address = cloud.public_address(place)
     if not address:
         raise Conflict(
             "this machine was started without a public address",
@@ -39,10 +40,10 @@ def entrance(cloud: Cloud, account: Account, group: str) -> Entrance:
     return Entrance(("sudo", "-n", "sh", "-c", f'{_ENTER} -- "$@"', "stoker"), address=address, user=ADMIN)
 
 
-def run_command(cloud: Cloud, group: str, words: Sequence[str]) -> Said:
+def run_command(cloud: Cloud, place: Place, words: Sequence[str]) -> Said:
     """By Azure's own agent, which a machine has whatever became of ours. It gives back the last 4 kB, at the end."""
     script = [f"sh -c '{_ENTER} --config {CONFIG} -- \"$@\"' stoker {shlex.join(words)}", f'echo "{_MARK}$?"']
-    out, err = streams(cloud.run_command(group, script))
+    out, err = streams(cloud.run_command(place, script))
     said, _, code = out.rpartition(_MARK)
     return Said(int(code) if code.strip().isdigit() else 125, said.encode(), err.encode())
 

@@ -13,6 +13,7 @@ from stoker.errors import (
     NoCapacity,
     NotAllowed,
     NotSetUp,
+    PriceTooHigh,
     ProviderFailed,
     ProviderUnavailable,
     QuotaReached,
@@ -20,17 +21,27 @@ from stoker.errors import (
 
 _CAPACITY = {"AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest", "SkuNotAvailable"}
 _CAPACITY |= {"OverconstrainedZonalAllocationRequest", "SpotAllocationFailed", "NotAvailableForSubscription"}
+_PRICE = {"SpotPriceGreaterThanProvidedMaxPrice"}
 _QUOTA = {"QuotaExceeded", "OperationNotAllowed"}
 _RIGHTS = {"AuthorizationFailed", "LinkedAuthorizationFailed"}
 _TOKEN = {"ExpiredAuthenticationToken", "InvalidAuthenticationToken", "AuthenticationFailed"}
 _PLACE = {"LocationNotAvailableForResourceGroup", "LocationNotAvailableForResourceType", "NoRegisteredProviderFound"}
 _TAKEN = {"InvalidResourceGroupLocation"}
 _LOCKED = {"ScopeLocked"}
+_WRAPPERS = {"InvalidTemplateDeployment", "DeploymentFailed"}  # say nothing where there is something in them
+_POLICY = {"RequestDisallowedByPolicy"}
+_UNANSWERED = {"ServiceRequestError", "ServiceResponseError", "DecodeError", "ConnectTimeout"}  # and their kinds
 _LIMIT = re.compile(r"Current Limit: (\d+), Current Usage: (\d+), Additional Required: (\d+)", re.IGNORECASE)
-_FAMILY = re.compile(r"(?:approved )?(\w[\w ]*?(?:Family|family|Spot|LowPriority|Regional))\s*(?:vCPUs|Cores)", re.I)
+_FAMILY = re.compile(r"approved ([\w .-]+?) ?(?:vCPUs|Cores) quota", re.IGNORECASE)
+_WHERE = re.compile(r"Location: ([\w ]+)", re.IGNORECASE)
+_REQUEST = re.compile(r"increase at (https://\S+)", re.IGNORECASE)
+_FAMILIES = {"lowpriority": "spot machines", "total regional": "all sizes together"}  # as Azure names them
+_QUOTAS = "https://portal.azure.com/#view/Microsoft_Azure_Capacity/QuotaMenuBlade/~/myQuotas"
 _ACTION = re.compile(r"perform action '([^']+)' (?:over|at) scope '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
-_DIRECTORY = re.compile(r"AADSTS(\d+)")  # the number of a refused login
+_DIRECTORY = re.compile(r"AADSTS(\d+)(?:: [^\r\n]*?(?=\s*Trace ID|\s*Correlation ID|[\r\n]|$))?")  # a refused login
+_ASSIGNMENT = re.compile(r'"policyAssignment":\s*\{"name":\s*"([^"]*)",\s*"id":\s*"([^"]*)"')
+_NAMESPACE = re.compile(r"namespace '([\w.]+)'")
 _OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # made for one node, and not there before
 
 
@@ -43,7 +54,7 @@ def translated(error: Exception, doing: str) -> ProviderFailed:
     kind = type(error).__name__
     if kind in ("CredentialUnavailableError", "ClientAuthenticationError"):
         return _login(doing, error)
-    if kind in ("ServiceRequestError", "ServiceResponseError", "ConnectTimeout"):
+    if _UNANSWERED & {one.__name__ for one in type(error).__mro__}:
         why = f"{doing}: Azure cannot be reached: {_first_line(error)}"
         return ProviderUnavailable(why, hint="look at the network")
     code, message = next(iter(named.items()), (kind, _first_line(error)))
@@ -72,7 +83,7 @@ def _login(doing: str, error: Exception) -> ProviderFailed:
     number = found[1] if found else "90002" if "get authority configuration" in str(error) else ""  # as the SDK says it
     if number in _LOGINS:
         words, hint = _LOGINS[number]
-        return LoginFailed(f"{doing}: {words} (AADSTS{number})", hint=hint)
+        return LoginFailed(f"{doing}: {words} ({found[0] if found else f'AADSTS{number}'})", hint=hint)
     if found or "failed to retrieve a token" not in str(error):
         return LoginFailed(f"{doing}: the login to Azure does not work: {_first_line(error)}", hint="az login")
     return LoginFailed(f"{doing}: nobody is logged in to Azure on this computer", hint="az login")
@@ -104,16 +115,27 @@ def _capacity(doing: str, message: str) -> ProviderFailed:
     return NoCapacity(f"{doing}: Azure has no such machine there now: {message}", hint=hint)
 
 
+def _price(doing: str, message: str) -> ProviderFailed:
+    hint = "raise `spot.max_price`, name other sizes or regions, or allow on-demand: stoker plan shows prices"
+    return PriceTooHigh(f"{doing}: the spot price is above what the run may pay: {message}", hint=hint)
+
+
 def _quota(doing: str, message: str) -> ProviderFailed:
     """Azure says OperationNotAllowed of other things too; only with the figures is it about the quota."""
     limit, family = _LIMIT.search(message), _FAMILY.search(message)
     if not limit:
         return ProviderFailed(f"{doing}: {message}")
     most, used, asked = limit.groups()
-    what = family[1].strip() if family else "cores"
+    named = family[1].strip() if family else "these sizes"
+    what = _FAMILIES.get(named.lower(), named)
+    where, url = _WHERE.search(message), _REQUEST.search(message)
+    region = where[1].strip() if where else ""
+    usage = f"az vm list-usage --location {region} --output table" if region else "az vm list-usage"
+    figures = f"limit {most}, in use {used}, asked for {asked} more"
     return QuotaReached(
-        f"{doing}: the quota of {what} allows {most} vCPUs; {used} are in use and {asked} more were asked for",
-        hint=f"release something (stoker sweep), or ask for more {what} vCPUs in the portal under Quotas",
+        f"{doing}: the vCPU quota for {what}{f' in {region}' if region else ''} is used up: {figures}",
+        hint=f"see it with `{usage}`, release machines (`stoker cleanup`), or request more at "
+        f"{url[1] if url else _QUOTAS}",
     )
 
 
@@ -138,8 +160,39 @@ def _template(doing: str, message: str) -> ProviderFailed:
 
 
 def _locked(doing: str, message: str) -> ProviderFailed:
-    hint = "whoever put it there removes it: az lock list, then az lock delete; then: stoker sweep"
+    hint = "whoever put it there removes it: az lock list, then az lock delete; then: stoker cleanup"
     return Locked(f"{doing}: somebody has locked it: {message}", hint=hint)
+
+
+def _policy(doing: str, message: str) -> ProviderFailed:
+    """Another size or region may be allowed, so the offer is closed and the next one tried."""
+    found = _ASSIGNMENT.search(message)
+    if not found:
+        return ProviderFailed(f"{doing}: a policy of your organisation refuses it: {message}", hint=_POLICIES)
+    title, id = found.groups()
+    scope, name = id.partition("/providers/")[0], id.rpartition("/")[2]
+    what = message.partition(". ")[0].partition(" Policy identifiers")[0].rstrip(".")
+    return ProviderFailed(
+        f"{doing}: the policy `{title}` refuses it: {what}",
+        hint=f"az policy assignment show --name {name} --scope {scope}; its owner can allow it, or name other regions "
+        "or sizes in azure.json",
+    )
+
+
+_POLICIES = "az policy assignment list --output table shows them; name other regions or sizes in azure.json"
+
+
+def _disabled(doing: str, message: str) -> ProviderFailed:
+    return NotSetUp(f"{doing}: the subscription is disabled: {message}", hint="look at its billing: az account show")
+
+
+def _unregistered(doing: str, message: str) -> ProviderFailed:
+    found = _NAMESPACE.search(message)
+    name = found[1] if found else "Microsoft.Compute"
+    return NotSetUp(
+        f"{doing}: the subscription is not registered for {name}",
+        hint=f"az provider register --namespace {name} --wait",
+    )
 
 
 def _no_subscription(doing: str, message: str) -> ProviderFailed:
@@ -147,7 +200,9 @@ def _no_subscription(doing: str, message: str) -> ProviderFailed:
 
 
 _SPEAK = (
+    (_POLICY, _policy),
     (_CAPACITY, _capacity),
+    (_PRICE, _price),
     (_QUOTA, _quota),
     (_RIGHTS, _rights),
     (_LOCKED, _locked),
@@ -156,13 +211,17 @@ _SPEAK = (
     (_PLACE, _no_place),
     (_TAKEN, _taken),
     ({"InvalidTemplateDeployment"}, _template),
+    ({"ReadOnlyDisabledSubscription"}, _disabled),
+    ({"MissingSubscriptionRegistration"}, _unregistered),
     ({"SubscriptionNotFound", "InvalidSubscriptionId"}, _no_subscription),
 )
 
 
 def _causes(error: Exception) -> Iterator[tuple[str, str]]:
     """Codes and messages, the innermost first: a deployment that failed wraps the reason in its own words."""
-    yield from _inner(getattr(error, "error", None))
+    found = list(_inner(getattr(error, "error", None)))
+    told = [one for one in found if one[0] not in _WRAPPERS]
+    yield from told or found
 
 
 def _inner(found: Any) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,8 @@ from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account import Account
+from stoker.providers.azure.listed import listed
+from stoker.providers.azure.wire.recording import SWITCH
 
 NAME = "azure-twin"  # of its entry point
 WORKSPACE = "rehearsal"  # what somebody has in the same twin with an account of their own is not ours
@@ -41,8 +44,16 @@ class TwinProvider(AzureProvider):
         return replace(super().features, look_every_s=1.0)  # the twin does not count requests
 
     def offers(self, need: Need) -> list[Offer]:
-        self._reach()
+        """While the twin is down: what the cloud that it stands for would take, which is what it says, too."""
+        try:
+            self._reach()
+        except NotSetUp as error:
+            return [replace(offer, provider=NAME) for offer in listed(need, error.message)]
         return [replace(offer, provider=NAME) for offer in super().offers(need)]
+
+    @property
+    def _is_bare(self) -> bool:
+        return False
 
     def start(self, request: NodeRequest) -> None:
         self._reach()
@@ -70,18 +81,7 @@ class TwinProvider(AzureProvider):
         self._reach()
         told, secret = self._told, self._folder / "client.secret"
         _write_private(secret, told["client_secret"])
-        return Account(
-            subscription=told["subscription"],
-            workspace=WORKSPACE,
-            regions=REGIONS,
-            tenant=told["tenant"],
-            client=told["client_id"],
-            secret_file=str(secret),
-            arm=told["url"],
-            login=told["url"],
-            prices=f"{told['url']}/api/retail/prices",
-            ca_file=told["authority"],
-        )
+        return replace(twin_account(told), secret_file=str(secret), switch=str(self._home.root / SWITCH))
 
     def _reach(self, *, for_machines: bool = False) -> None:
         """Raises NotSetUp where the twin is down and is to stay so. `for_machines`: it is started again only if it has
@@ -120,6 +120,21 @@ class TwinProvider(AzureProvider):
         if done.returncode or told is None:
             raise ProviderFailed(f"the twin cannot be started again: {done.stderr.strip()}", hint="stoker twin up")
         return told
+
+
+def twin_account(told: Mapping[str, Any]) -> Account:
+    """Of runs on a twin, by what it says of itself; its secret is not in it."""
+    return Account(
+        subscription=told["subscription"],
+        workspace=WORKSPACE,
+        regions=REGIONS,
+        tenant=told["tenant"],
+        client=told["client_id"],
+        arm=told["url"],
+        login=told["url"],
+        prices=f"{told['url']}/api/retail/prices",
+        ca_file=told["authority"],
+    )
 
 
 def _is_held(path: Path) -> bool:

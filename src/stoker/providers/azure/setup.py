@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
-from stoker.errors import NotAllowed
+from stoker.errors import NotAllowed, NotSetUp
+from stoker.model.accountform import AccountForm
+from stoker.model.finding import Finding, Verdict, failed
 from stoker.model.groundwork import Asked, Option, Piece, PieceState
 from stoker.model.handover import Handover
+from stoker.model.home import Home
+from stoker.model.node import Need
 from stoker.providers.azure import setupasked
+from stoker.providers.azure.account import Account, read_account
+from stoker.providers.azure.handedover import FORM
+from stoker.providers.azure.preflight import Preflight
+from stoker.providers.azure.preflight.questions import Questions
+from stoker.providers.azure.rehearsal import twin_account
 from stoker.providers.azure.setupcloud import open_cloud
 from stoker.providers.azure.setupremoval import Removal
 from stoker.providers.azure.setupworkspace import Workspace
+from stoker.providers.azure.wire.recording import SWITCH, recording
 
 
 class AzureSetup:
     """Nothing is remembered between calls: what there is, Azure knows."""
 
     options: ClassVar[tuple[Option, ...]] = setupasked.OPTIONS
+    form: ClassVar[AccountForm] = FORM
 
     def plan(self, asked: Asked) -> list[Piece]:
         with _as_owner(asked):
@@ -33,6 +46,23 @@ class AzureSetup:
                     tell(piece)
             return workspace.handover()
 
+    def preflight(self, asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
+        if asked.folder is None:
+            yield from _before_setup(asked, needs)
+            return
+        try:
+            account, secret = _account_of_runs(asked)
+        except NotSetUp as error:
+            yield Finding("account", Verdict.FAIL, error.message, error.hint)
+            return
+        yield from Preflight(account, secret, Home(asked.folder).prices).findings(needs)
+
+    def recording(self, asked: Asked, file: Path) -> AbstractContextManager[None]:
+        return recording(asked.folder, file) if asked.folder else nullcontext()
+
+    def drill(self, asked: Asked, key: str) -> str:
+        return Questions(*_account_of_runs(asked)).evict(key)
+
     def survey(self, asked: Asked) -> list[Piece]:
         with _as_owner(asked):
             return Removal(asked, open_cloud(asked)).survey()
@@ -40,6 +70,27 @@ class AzureSetup:
     def remove(self, asked: Asked, tell: Callable[[Piece], None]) -> list[Piece]:
         with _as_owner(asked):
             return Removal(asked, open_cloud(asked)).carry_out(tell)
+
+
+def _account_of_runs(asked: Asked) -> tuple[Account, str]:
+    """What runs use, and its secret where no file has it."""
+    if asked.twin is not None:
+        switch = str(asked.folder / SWITCH) if asked.folder else ""
+        return replace(twin_account(asked.twin), switch=switch), str(asked.twin["client_secret"])
+    assert asked.folder is not None
+    return read_account(asked.folder / "azure.json"), ""
+
+
+def _before_setup(asked: Asked, needs: Sequence[Need]) -> Iterator[Finding]:
+    """What has to be right before anything is made. The rest is what the set-up makes."""
+    setupasked.check(asked)
+    cloud = open_cloud(asked)
+    account = replace(cloud.account, regions=setupasked.regions(asked) or cloud.account.regions)
+    preflight = Preflight(account, cloud.secret)
+    found = list(preflight.standing(made=True))
+    yield from found
+    if not failed(found):
+        yield from preflight.places(needs)
 
 
 @contextmanager

@@ -35,6 +35,13 @@ def assignee(hint: str) -> str:
     return found[1] if found else "YOU"
 
 
+def check(asked: Asked) -> None:
+    """Reads every option. Raises BadInput for one that cannot be read, before any cloud is asked."""
+    for read in (subscription, workspace, budget, practitioners, group, account):
+        read(asked)
+    network(asked, regions(asked))
+
+
 def workspace(asked: Asked) -> str:
     if not asked.text("workspace"):
         raise BadInput("a workspace needs a name", hint="--workspace vision-team")

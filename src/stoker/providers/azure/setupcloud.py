@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -12,9 +10,10 @@ from typing import Any
 
 from stoker.errors import Conflict, NotFound, StokerError
 from stoker.model.groundwork import Asked
-from stoker.providers.azure import naming, setupasked
+from stoker.providers.azure import naming, scaleset, setupasked
 from stoker.providers.azure.account import Account
-from stoker.providers.azure.cloud import Cloud, missing_error, speaking
+from stoker.providers.azure.clients import missing_error, speaking
+from stoker.providers.azure.cloud import Cloud
 from stoker.providers.azure.setupresources import Wanted
 from stoker.providers.azure.setuproles import Json
 from stoker.stores.credential import Credential, CredentialKind
@@ -51,7 +50,7 @@ class SetupCloud(Cloud):
     def __init__(self, account: Account, secret: str = "") -> None:
         super().__init__(account)
         self.account = account
-        self._secret = secret
+        self.secret = secret
 
     def subscription(self) -> Json:
         """Raises NotSetUp where this login does not see it."""
@@ -62,22 +61,6 @@ class SetupCloud(Cloud):
                 hint="az account list --output table",
             )
         return found
-
-    def me(self) -> str:
-        """The object id of whoever is logged in, as their token says."""
-        with speaking("looking who is logged in"):
-            token = self._credential.get_token(f"{self.account.arm.rstrip('/')}/.default").token
-        body = token.split(".")[1]
-        return str(json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))).get("oid", ""))
-
-    def get(self, id: str, api: str) -> Json | None:
-        """A resource as it is on the wire; None where there is none."""
-        with speaking(f"looking for {_last(id)}"):
-            try:
-                found: Json = self._resources.resources.get_by_id(id.lstrip("/"), api_version=api).as_dict()
-            except missing_error():
-                return None
-            return found
 
     def put(self, wanted: Wanted) -> None:
         """Returns when it is there."""
@@ -128,14 +111,16 @@ class SetupCloud(Cloud):
             found = list(self._resources.resource_groups.list(filter=mine))
         return [one.name for one in found if (one.tags or {}).get(naming.KEY)]
 
+    def node_machines(self, group: str, workspace: str) -> list[tuple[str, str]]:
+        """Id and name of each machine of a run in a practitioner's group, or of the scale set that has it."""
+        kinds = ("Microsoft.Compute/virtualMachines", scaleset.SETS)
+        found = [one for one in self.parts(group) if one.kind in kinds and naming.marks(one.tags, workspace)]
+        instances = tuple(f"{one.name}_" for one in found if one.kind == scaleset.SETS)
+        return [(one.id, one.name) for one in found if not one.name.startswith(instances)]
+
     def inside(self, group: str) -> list[tuple[str, str, Mapping[str, str]]]:
         """Kind, name and tags of everything in a group."""
-        with speaking(f"listing the group {group}"):
-            try:
-                found = list(self._resources.resources.list_by_resource_group(group))
-            except missing_error():
-                return []
-        return [(one.type, one.name, one.tags or {}) for one in found]
+        return [(one.kind, one.name, one.tags) for one in self.parts(group)]
 
     def assigned(self, wanted: Wanted) -> Json | None:
         """A role assignment that does the same, whatever it is called: Azure refuses a second one."""
@@ -169,8 +154,8 @@ class SetupCloud(Cloud):
     def stored_bytes(self, url: str, values: Mapping[str, str]) -> int | None:
         """What lies in the store; None where this login may not look."""
         try:
-            if self._secret:
-                own = {"tenant": self._account.tenant, "client": self._account.client, "secret": self._secret}
+            if self.secret:
+                own = {"tenant": self._account.tenant, "client": self._account.client, "secret": self.secret}
                 values = {**values, **own}
             store = open_store(url, Credential(CredentialKind.LOGIN, dict(values)))
             return sum(one.size_bytes for one in store.list(""))
@@ -178,20 +163,14 @@ class SetupCloud(Cloud):
             return None
 
     @cached_property
-    def _authorization(self) -> Any:
-        from azure.mgmt.authorization import AuthorizationManagementClient
-
-        return self._client(AuthorizationManagementClient)
-
-    @cached_property
     def _credential(self) -> Any:
-        if not self._secret:
+        if not self.secret:
             return super()._credential
         from azure.identity import ClientSecretCredential
 
         account = self._account
         return ClientSecretCredential(
-            *(account.tenant, account.client, self._secret),
+            *(account.tenant, account.client, self.secret),
             authority=account.login,
             disable_instance_discovery=True,
             **({"connection_verify": account.ca_file} if account.ca_file else {}),

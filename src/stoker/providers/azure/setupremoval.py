@@ -9,18 +9,18 @@ from decimal import Decimal
 from functools import cached_property
 
 from stoker.model.groundwork import Asked, Piece, PieceState
-from stoker.providers.azure import setupasked, setupresources, setupsite
+from stoker.providers.azure import naming, setupasked, setupresources, setupsite
 from stoker.providers.azure.account import PUBLIC_ARM
 from stoker.providers.azure.setupcloud import SetupCloud
 from stoker.providers.azure.setupresources import BUDGET_API, GROUPS_API, LOCKS_API, ROLES_API
 from stoker.providers.azure.setuproles import TITLES
 from stoker.providers.azure.setupsite import Site
+from stoker.providers.azure.template import COMPUTE
 
 _LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
 _ACCOUNTS = "Microsoft.Storage/storageAccounts"
 _WORDS = {
     _ACCOUNTS: "storage account",
-    "Microsoft.ManagedIdentity/userAssignedIdentities": "identity",
     "Microsoft.Network/virtualNetworks": "network",
     "Microsoft.Network/networkSecurityGroups": "firewall",
 }
@@ -54,13 +54,22 @@ class Removal:
         assert self._subscription  # asks for it, before anything else
         for name in cloud.node_groups(workspace):
             yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(self._group_id(name), GROUPS_API)
-        roles = {self._site.node_role: "Stoker node", self._site.practitioner_role: "Stoker practitioner"}
+        people = [name for name, _, _ in cloud.set_up_groups(setupsite.PEOPLE, workspace)]
+        for group in people:
+            for id, name in cloud.node_machines(group, workspace):
+                yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(id, COMPUTE)
+        roles = self._site.titles
+        team = [name for name, _, _ in cloud.set_up_groups(setupsite.SETUP, workspace)]
         for id, role, principal in cloud.assignments_of(list(roles)):
+            if any(f"/resourcegroups/{name}/".lower() in id.lower() for name in team):
+                continue  # it goes with its group, whose lock keeps it until then
             title = {**TITLES, **roles}.get(role, role)
             yield _piece("role assignment", f"{title} for {principal}"), self._deletes(id, ROLES_API)
         if cloud.get(self._site.budget_id, BUDGET_API):
             yield _piece("budget", f"stoker-{workspace}"), self._deletes(self._site.budget_id, BUDGET_API)
-        for name, _, _ in cloud.set_up_groups(setupsite.SETUP, workspace):
+        for group in people:
+            yield from self._people(group, workspace)
+        for name in team:
             yield from self._group(name, workspace, sizes)
         for role in roles:
             id = self._site.role_id(role)
@@ -77,6 +86,15 @@ class Removal:
             ours = tags.get(setupsite.SETUP) == workspace
             piece = _piece(_WORDS.get(kind, kind), name, PieceState.THERE if ours else PieceState.FOREIGN)
             yield self._weighed(piece, group) if sizes and kind == _ACCOUNTS else piece, _nothing
+
+    def _people(self, group: str, workspace: str) -> Iterator[Removed]:
+        """What is there of a practitioner's machines and of the set-up goes with the group; the rest is somebody's."""
+        yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
+        for kind, name, tags in self._cloud.inside(group):
+            if tags.get(setupsite.PEOPLE) == workspace:
+                yield _piece(_WORDS.get(kind, kind), name), _nothing
+            elif not naming.marks(tags, workspace) and not name.startswith("stoker-"):
+                yield _piece(_WORDS.get(kind, kind), name, PieceState.FOREIGN), _nothing
 
     def _weighed(self, piece: Piece, group: str) -> Piece:
         """With the size of its data, or with the words that this login may not look."""

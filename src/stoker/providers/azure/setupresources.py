@@ -7,10 +7,11 @@ from datetime import date
 
 from stoker.providers.azure import naming, setuproles
 from stoker.providers.azure.setuproles import Json
-from stoker.providers.azure.setupsite import NETWORK, REGIONS, SETUP, SUBNET, Site
+from stoker.providers.azure.setupsite import NETWORK, PEOPLE, REGIONS, SETUP, SUBNET, Site
+from stoker.providers.azure.template import shared_network
 
 NAMESPACES = ("Microsoft.Compute", "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.Storage")
-GROUPS_API, STORAGE_API, IDENTITY_API = "2024-03-01", "2023-05-01", "2023-01-31"
+GROUPS_API, STORAGE_API = "2024-03-01", "2023-05-01"
 ROLES_API, BUDGET_API, NETWORK_API, LOCKS_API = "2022-04-01", "2023-11-01", "2024-05-01", "2020-05-01"
 _WARN_AT = (50, 80, 100)  # percent of the budget
 
@@ -46,7 +47,6 @@ def wanted(site: Site, today: date) -> list[Wanted]:
             {"properties": {"publicAccess": "None"}},
             "datasets and snapshots of code; each run gets one of its own beside it",
         ),
-        _resource(site, "identity", site.identity_id, IDENTITY_API, {}, "nodes remove themselves with it"),
         *(_network(site) if site.network else ()),
         Wanted(
             "lock",
@@ -59,16 +59,19 @@ def wanted(site: Site, today: date) -> list[Wanted]:
     ]
 
 
-def assignments(site: Site, principal: str, node_principal: str) -> list[Wanted]:
-    """What one practitioner needs, each right at the narrowest scope there is."""
-    condition = setuproles.only_for_nodes(site.node_role, node_principal)
+def admission(site: Site, person: str) -> list[Wanted]:
+    """What one practitioner needs: a group that is theirs alone, and each right at the narrowest scope there is."""
+    group, condition = site.group_of(person), setuproles.only_for_nodes(site.node_role)
+    body = {"location": site.regions[0], "tags": {PEOPLE: site.workspace}}
+    machines, access = "makes and removes machines, in this group alone", "lets machines remove themselves"
     return [
-        _assignment(site, site.scope, site.practitioner_role, principal, "makes and removes machines"),
-        _assignment(
-            site, site.scope, setuproles.ACCESS_ADMINISTRATOR, principal, "lets nodes remove themselves", condition
-        ),
-        _assignment(site, site.account_id, setuproles.BLOB_CONTRIBUTOR, principal, "reads and writes runs and data"),
-        _assignment(site, site.identity_id, setuproles.IDENTITY_OPERATOR, principal, "gives nodes their identity"),
+        Wanted("resource group", group, GROUPS_API, body, "the machines of one practitioner, out of others' reach"),
+        *(one for region in site.regions if not site.network for one in _own_network(site, group, region)),
+        _assignment(site, site.scope, site.member_role, person, "sees which sizes there are"),
+        _assignment(site, group, site.practitioner_role, person, machines),
+        _assignment(site, group, setuproles.ACCESS_ADMINISTRATOR, person, access, condition),
+        _assignment(site, site.account_id, setuproles.BLOB_CONTRIBUTOR, person, "reads and writes runs and data"),
+        *([_assignment(site, site.network_id, site.network_role, person, "uses the network")] if site.network else ()),
     ]
 
 
@@ -77,36 +80,46 @@ def administrator(site: Site, principal: str) -> Wanted:
     return _assignment(site, site.account_id, setuproles.BLOB_READER, principal, "you see how much data there is")
 
 
+def node_role(subscription: str, workspace: str) -> Json:
+    """The definition of the role that nodes have, which is made with a workspace or with its first node."""
+    meaning = "May remove or deallocate a machine of Stoker. Each machine has it for itself alone."
+    title = f"Stoker node of {_of(subscription, workspace)}"
+    return setuproles.definition(subscription, title, meaning, setuproles.NODE_ACTIONS)
+
+
+def _of(subscription: str, workspace: str) -> str:
+    """Names of roles are for the whole tenant."""
+    return f"{workspace} ({subscription[:8]})"
+
+
 def _roles(site: Site) -> list[Wanted]:
-    of = f"{site.workspace} ({site.subscription[:8]})"  # names are for the whole tenant
+    node = Wanted(
+        "role",
+        site.role_id(site.node_role),
+        ROLES_API,
+        node_role(site.subscription, site.workspace),
+        "a node may end itself, and nothing else",
+        name=f"Stoker node of {_of(site.subscription, site.workspace)}",
+    )
+    making = "May make and remove the machines of runs."
+    reading = "May read which sizes and machines there are."
+    joining = "May put machines into the network."
     return [
-        Wanted(
-            "role",
-            site.role_id(site.node_role),
-            ROLES_API,
-            setuproles.definition(
-                site.subscription,
-                f"Stoker node of {of}",
-                "May remove or deallocate a node of Stoker. Assigned in the node's own group only.",
-                setuproles.NODE_ACTIONS,
-            ),
-            "a node may end itself, and nothing else",
-            name=f"Stoker node of {of}",
-        ),
-        Wanted(
-            "role",
-            site.role_id(site.practitioner_role),
-            ROLES_API,
-            setuproles.definition(
-                site.subscription,
-                f"Stoker practitioner of {of}",
-                "May make and remove the machines of runs.",
-                setuproles.PRACTITIONER_ACTIONS,
-            ),
-            "people may make and remove machines",
-            name=f"Stoker practitioner of {of}",
+        node,
+        _role(site, site.practitioner_role, making, setuproles.PRACTITIONER_ACTIONS, "people may have machines"),
+        _role(site, site.member_role, reading, setuproles.MEMBER_ACTIONS, "people may see what there is"),
+        *(
+            [_role(site, site.network_role, joining, setuproles.NETWORK_ACTIONS, "people may use the network")]
+            if site.network
+            else ()
         ),
     ]
+
+
+def _role(site: Site, role: str, meaning: str, actions: tuple[str, ...], why: str) -> Wanted:
+    title = f"{site.titles[role]} of {_of(site.subscription, site.workspace)}"
+    body = setuproles.definition(site.subscription, title, meaning, actions)
+    return Wanted("role", site.role_id(role), ROLES_API, body, why, name=title)
 
 
 def _group(site: Site) -> Json:
@@ -129,7 +142,11 @@ def _account(site: Site) -> Wanted:
 
 def _network(site: Site) -> list[Wanted]:
     firewall = site.inside("Microsoft.Network/networkSecurityGroups", NETWORK)
-    subnet: Json = {"addressPrefix": site.network, "networkSecurityGroup": {"id": firewall}}
+    subnet: Json = {
+        "addressPrefix": site.network,
+        "networkSecurityGroup": {"id": firewall},
+        "defaultOutboundAccess": True,  # newer versions make subnets private by themselves
+    }
     space = {
         "addressSpace": {"addressPrefixes": [site.network]},
         "subnets": [{"name": SUBNET, "properties": subnet}],
@@ -139,11 +156,32 @@ def _network(site: Site) -> list[Wanted]:
         _resource(
             site,
             "network",
-            site.inside("Microsoft.Network/virtualNetworks", NETWORK),
+            site.network_id,
             NETWORK_API,
             {"properties": space},
             "nodes share it instead of having one each",
         ),
+    ]
+
+
+def _own_network(site: Site, group: str, region: str) -> list[Wanted]:
+    """For the machines of one practitioner in one region."""
+    name, space = shared_network(region), "10.0.0.0/16"
+    own = {"location": region, "tags": {PEOPLE: site.workspace}}
+    firewall = f"{group}/providers/Microsoft.Network/networkSecurityGroups/{name}"
+    subnet: Json = {
+        "addressPrefix": space,
+        "networkSecurityGroup": {"id": firewall},
+        "defaultOutboundAccess": True,  # newer versions make subnets private by themselves
+    }
+    inside = {
+        "addressSpace": {"addressPrefixes": [space]},
+        "subnets": [{"name": "nodes", "properties": subnet}],
+    }
+    network = f"{group}/providers/Microsoft.Network/virtualNetworks/{name}"
+    return [
+        Wanted("firewall", firewall, NETWORK_API, {**own, "properties": {}}, "lets nothing in from outside"),
+        Wanted("network", network, NETWORK_API, {**own, "properties": inside}, "for one practitioner's machines"),
     ]
 
 
@@ -184,7 +222,7 @@ def _assignment(site: Site, scope: str, role: str, principal: str, why: str, con
     properties: Json = {"principalId": principal, "roleDefinitionId": site.role_id(role)}
     if condition:
         properties |= {"condition": condition, "conditionVersion": "2.0"}
-    title = setuproles.TITLES.get(role, f"Stoker practitioner of {site.workspace}")
+    title = setuproles.TITLES.get(role) or f"{site.titles[role]} of {site.workspace}"
     name = setuproles.assignment_name(scope, role, principal)
     return Wanted(
         "role assignment",

@@ -11,7 +11,7 @@ from stoker.providers.azure import naming, setuproles
 SETUP = "stoker-setup"  # the tag of everything that the set-up makes, with the workspace's name
 REGIONS = "stoker-regions"  # the tag of the group in which the regions are kept
 CONTAINER = "stoker"
-IDENTITY = "stoker-node"
+PEOPLE = "stoker-people"  # the tag of a practitioner's group, with the workspace's name
 NETWORK = "stoker-network"
 SUBNET = "nodes"
 
@@ -47,13 +47,17 @@ class Site:
     def container_id(self) -> str:
         return f"{self.account_id}/blobServices/default/containers/{self.container}"
 
+    def group_of(self, person: str) -> str:
+        """The group in which a practitioner's machines are."""
+        return naming.group_id(self.subscription, f"{default_group(self.workspace)}_{person}")
+
     @property
-    def identity_id(self) -> str:
-        return self.inside("Microsoft.ManagedIdentity/userAssignedIdentities", IDENTITY)
+    def network_id(self) -> str:
+        return self.inside("Microsoft.Network/virtualNetworks", NETWORK)
 
     @property
     def subnet_id(self) -> str:
-        return f"{self.inside('Microsoft.Network/virtualNetworks', NETWORK)}/subnets/{SUBNET}" if self.network else ""
+        return f"{self.network_id}/subnets/{SUBNET}" if self.network else ""
 
     @property
     def budget_id(self) -> str:
@@ -70,6 +74,24 @@ class Site:
     @property
     def practitioner_role(self) -> str:
         return setuproles.own_role(self.subscription, self.workspace, "practitioner")
+
+    @property
+    def member_role(self) -> str:
+        return setuproles.own_role(self.subscription, self.workspace, "member")
+
+    @property
+    def network_role(self) -> str:
+        return setuproles.own_role(self.subscription, self.workspace, "network")
+
+    @property
+    def titles(self) -> dict[str, str]:
+        """Of the roles of its own."""
+        return {
+            self.node_role: "Stoker node",
+            self.practitioner_role: "Stoker practitioner",
+            self.member_role: "Stoker member",
+            self.network_role: "Stoker network",
+        }
 
     def role_id(self, role: str) -> str:
         return setuproles.role_id(self.subscription, role)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from stoker.errors import Conflict
@@ -43,11 +44,10 @@ class Workspace:
             yield replace(piece, cost=self._rate()) if costs and one.by_use else piece, make
         own = setupresources.administrator(site, self._cloud.me())
         yield self._step(own, self._cloud.assigned(own))
-        if site.practitioners:
-            node = self._principal()
-            for person in site.practitioners:
-                for one in setupresources.assignments(site, person, node):
-                    yield self._step(one, self._cloud.assigned(one))
+        for person in site.practitioners:
+            for one in setupresources.admission(site, person):
+                assigned = one.kind == "role assignment"
+                yield self._step(one, self._cloud.assigned(one) if assigned else self._cloud.get(one.id, one.api))
 
     def handover(self) -> Handover:
         """Everything is there. Names, ids and addresses: what opens them is each practitioner's own login."""
@@ -58,13 +58,12 @@ class Workspace:
             "tenant": self._tenant,
             "workspace": site.workspace,
             "regions": list(site.regions),
-            "identity": site.identity_id,
-            "principal": self._principal(),
             "role": site.node_role,
+            "practitioner": site.practitioner_role,
             **({"subnet": site.subnet_id} if site.network else {}),
             **own,
         }
-        values = {} if public else {"authority": own["login"], "ca_file": own["ca_file"]}
+        values = {} if public else {"authority": own["login"]}
         store = TeamStore(site.workspace, self.store_url(), "login", values)
         return Handover(
             site.workspace,
@@ -72,6 +71,7 @@ class Workspace:
             store,
             login=_login(self._tenant, public),
             admission=f"stoker admin setup azure --workspace {site.workspace} --practitioner YOUR-OBJECT-ID",
+            certificate=_certificate(self._cloud.account.ca_file),
         )
 
     def store_url(self) -> str:
@@ -140,11 +140,6 @@ class Workspace:
         space = found["properties"]["addressSpace"]["addressPrefixes"] if found else ()
         return (accounts[0] if accounts else account), next(iter(space), "")
 
-    def _principal(self) -> str:
-        """Of the identity that nodes have; empty as long as there is none."""
-        found = self._cloud.get(self.site.identity_id, setupresources.IDENTITY_API)
-        return str(found["properties"]["principalId"]) if found else ""
-
     def _register(self, namespaces: list[str]) -> None:
         for one in namespaces:
             self._cloud.register(one)
@@ -176,7 +171,12 @@ def _home_first(regions: tuple[str, ...], home: str) -> tuple[str, ...]:
 
 def _addresses(account: Account) -> dict[str, str]:
     """Of an Azure that is not the public one."""
-    return {"arm": account.arm, "login": account.login, "prices": account.prices, "ca_file": account.ca_file}
+    return {"arm": account.arm, "login": account.login, "prices": account.prices}
+
+
+def _certificate(ca_file: str) -> str:
+    """The text itself: a path would mean nothing on another computer."""
+    return Path(ca_file).read_text(encoding="ascii") if ca_file else ""
 
 
 def _login(tenant: str, public: bool) -> tuple[str, ...]:

@@ -2,78 +2,100 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from stoker.model.node import Need
-
-# A size's name says its GPU: `Standard_NC24ads_A100_v4`. Older ones do not.
-_NAMED = re.compile(r"_(A100|H100|H200|MI300X|A10|T4|L40S?)(?:_|$)")
-_SERIES = {"NC": {"": "K80", "v2": "P100", "v3": "V100"}, "ND": {"v2": "V100", "v4": "A100"}, "NV": {"": "M60"}}
-_OLD = re.compile(r"Standard_(N[CDV])\d+\w*?(?:_(v\d))?$")
+from stoker.providers.azure.gpus import Gpus, gpus_of, retired
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
+    """A size as this subscription can have it in a region. Image and disk have to follow `architecture`,
+    `generation_2` and `premium`."""
+
     name: str
     family: str
-    cpus: int
+    cpus: int  # that can be used: some sizes have fewer than they are named after
     memory_gb: float
-    gpus: int
-    gpu: str
     region: str
-    spot: bool  # can be had as spot
-    zones: tuple[str, ...] = ()
+    spot: bool  # is offered as Spot
+    gpus: Gpus = Gpus()
+    zones: tuple[str, ...] = ()  # in which this subscription can have it
+    architecture: str = "x64"
+    generation_2: bool = True  # can boot images of Hyper-V generation 2
+    premium: bool = True  # takes Premium SSDs
+    confidential: bool = False
+    accelerated: bool = False  # networking
+
+    @property
+    def ordinary(self) -> bool:
+        """It runs what every other machine runs: programs for x64, from the usual image and disk."""
+        return self.architecture == "x64" and self.generation_2 and self.premium and not self.confidential
 
 
 def read_sizes(skus: Iterable[Mapping[str, Any]], region: str) -> list[Size]:
     """Of a region's resource SKUs, as on the wire, the machines this subscription may have there."""
-    sizes = []
-    for sku in skus:
-        if sku.get("resourceType") != "virtualMachines" or _withheld(sku):
-            continue
-        has = {one["name"]: one["value"] for one in sku.get("capabilities") or ()}
-        gpus = int(has.get("GPUs", 0))
-        places = [one for one in sku.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
-        sizes.append(
-            Size(
-                name=sku["name"],
-                family=sku.get("family", ""),
-                cpus=int(float(has.get("vCPUs", 0))),
-                memory_gb=float(has.get("MemoryGB", 0)),
-                gpus=gpus,
-                gpu=gpu_of(sku["name"]) if gpus else "",
-                region=region,
-                spot=has.get("LowPriorityCapable") == "True",
-                zones=tuple(sorted(zone for one in places for zone in one.get("zones") or ())),
-            )
-        )
-    return sizes
+    machines = (sku for sku in skus if sku.get("resourceType") == "virtualMachines")
+    return [_read(sku, region) for sku in machines if not _withheld(sku, region) and not retired(sku["name"])]
 
 
-def gpu_of(name: str) -> str:
-    if found := _NAMED.search(name):
-        return found[1]
-    old = _OLD.match(name)
-    return _SERIES[old[1]].get(old[2] or "", "") if old else ""
-
-
-def fits(size: Size, need: Need) -> bool:
-    if need.size:
-        return size.name.lower() == need.size.lower()
-    if need.spot and not size.spot:
-        return False
-    # A machine with GPUs that nobody asked for is never the cheapest way to have processors.
-    return (
-        size.cpus >= need.cpus
-        and size.memory_gb >= need.memory_gb
-        and (size.gpus >= need.gpus if need.gpus else not size.gpus)
-        and (not need.gpu or size.gpu.lower() == need.gpu.lower())
+def _read(sku: Mapping[str, Any], region: str) -> Size:
+    has = {one["name"]: one["value"] for one in sku.get("capabilities") or ()}
+    cpus = int(float(has.get("vCPUs", 0)))
+    return Size(
+        name=sku["name"],
+        family=sku.get("family", ""),
+        cpus=int(float(has.get("vCPUsAvailable") or cpus)),
+        memory_gb=float(has.get("MemoryGB", 0)),
+        region=region,
+        spot=has.get("LowPriorityCapable") == "True",
+        gpus=gpus_of(sku["name"], int(has.get("GPUs", 0)), cpus),
+        zones=_zones(sku, region),
+        architecture=has.get("CpuArchitectureType", "x64"),
+        generation_2="V2" in has.get("HyperVGenerations", "V1"),
+        premium=has.get("PremiumIO") == "True",
+        confidential=bool(has.get("ConfidentialComputingType")),
+        accelerated=has.get("AcceleratedNetworkingEnabled") == "True",
     )
 
 
-def _withheld(sku: Mapping[str, Any]) -> bool:
+def fits(size: Size, need: Need) -> bool:
+    """A size that is named is what is wanted, whatever it is. Of the others only those that surely run a training."""
+    if need.spot and not size.spot:
+        return False
+    if need.size:
+        return size.name.lower() == need.size.lower()
+    return size.ordinary and size.cpus >= need.cpus and size.memory_gb >= need.memory_gb and _gpus_fit(size.gpus, need)
+
+
+def _gpus_fit(gpus: Gpus, need: Need) -> bool:
+    """A GPU is a whole one of NVIDIA's unless another model is named. A machine with GPUs that nobody asked for is
+    never the cheapest way to have processors."""
+    if not need.gpus:
+        return not gpus.count
+    named = bool(need.gpu) and gpus.model.lower() == need.gpu.lower()
+    return gpus.whole >= need.gpus and (named or (not need.gpu and gpus.nvidia))
+
+
+def _withheld(sku: Mapping[str, Any], region: str) -> bool:
+    """A restriction of zones alone leaves the region itself open, and machines are asked for without a zone."""
     restrictions = sku.get("restrictions") or ()
-    return any(one.get("type") == "Location" for one in restrictions)
+    return any(one.get("type") == "Location" and _means(one, region) for one in restrictions)
+
+
+def _zones(sku: Mapping[str, Any], region: str) -> tuple[str, ...]:
+    places = [one for one in sku.get("locationInfo") or () if str(one.get("location", "")).lower() == region]
+    return tuple(sorted({zone for one in places for zone in one.get("zones") or ()} - _closed(sku, region)))
+
+
+def _closed(sku: Mapping[str, Any], region: str) -> set[str]:
+    """Zones that are withheld from this subscription."""
+    found = [one for one in sku.get("restrictions") or () if one.get("type") == "Zone" and _means(one, region)]
+    return {zone for one in found for zone in (one.get("restrictionInfo") or {}).get("zones") or ()}
+
+
+def _means(restriction: Mapping[str, Any], region: str) -> bool:
+    places = restriction.get("values") or (restriction.get("restrictionInfo") or {}).get("locations") or [region]
+    return region in [str(place).lower() for place in places]

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from stoker.providers.azure.account import GPU_IMAGE, PLAIN_IMAGE, Account
+from stoker.providers.azure import images, scaleset
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.naming import VM, Place
+from stoker.providers.azure.sizes import Size
 
-VM = "node"  # names within the node's own group
-COMPUTE, NETWORK, IDENTITY, ROLES = "2024-07-01", "2024-05-01", "2023-01-31", "2022-04-01"
+# The first version of Compute that takes `Standard` as a security type; older ones refuse it unless the subscription
+# has the feature UseStandardSecurityType.
+COMPUTE, NETWORK, ROLES = "2025-11-01", "2024-05-01", "2022-04-01"
 ADMIN = "stoker"
+SSH_RULE = "ssh"
 _SCHEMA = "https://schema.management.azure.com/schemas/2019-04-01/deploymentTemplate.json#"
 
 Json = dict[str, Any]
@@ -19,31 +24,86 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The size and place that were chosen, and the most to pay for an hour of it where it is spot."""
+    """The size and place that were chosen, and the most to pay for an hour of it where it is spot. `traits` is what is
+    known of the size: image, disk and network follow it."""
 
     size: str
     region: str
     spot: bool = False
     max_price: Decimal | None = None
     zone: str = ""
-    gpus: int = 0
+    restore_s: float = 0.0  # how long Azure tries to restore it after an eviction, where its place is a scale set
+    traits: Size = Size("", "", 0, 0.0, "", spot=True)
 
 
-def deployment(account: Account, group_id: str, machine: Machine, tags: Mapping[str, str], public_key: str) -> Json:
+@dataclass(frozen=True, slots=True)
+class NodeSite:
+    """What all parts of one node have to know: its account, its place, and the role of its own identity, which counts
+    at `role_scope` and nowhere else."""
+
+    account: Account
+    place: Place
+    role: str
+    role_scope: str
+
+    @property
+    def group(self) -> str:
+        return self.place.group_id(self.account.subscription)
+
+    @property
+    def name(self) -> str:
+        return self.place.name
+
+    @property
+    def vm(self) -> str:
+        return self.place.vm_id(self.account.subscription)
+
+    @property
+    def node(self) -> str:
+        """The machine, or the scale set that makes it."""
+        return self.place.node_id(self.account.subscription)
+
+    @property
+    def identity(self) -> str:
+        """Of a node that is a scale set; other machines have one that goes with them."""
+        return self.place.inside(self.account.subscription, scaleset.IDENTITIES)
+
+    @property
+    def own_network(self) -> bool:
+        """Nodes of a shared group also share its network."""
+        return not self.account.subnet and not self.place.shared
+
+    def network(self, kind: str) -> str:
+        return self.place.inside(self.account.subscription, f"Microsoft.Network/{kind}")
+
+    def subnet(self, region: str) -> str:
+        if self.account.subnet:
+            return self.account.subnet
+        if self.place.shared:
+            return shared_subnet(self.group, region)
+        return f"{self.network('virtualNetworks')}/subnets/default"
+
+
+def shared_subnet(group: str, region: str) -> str:
+    return f"{group}/providers/Microsoft.Network/virtualNetworks/{shared_network(region)}/subnets/nodes"
+
+
+def shared_network(region: str) -> str:
+    """The name of the network and of the firewall that the nodes of a shared group have in a region."""
+    return f"stoker-{region}"
+
+
+def deployment(site: NodeSite, machine: Machine, tags: Mapping[str, str], public_key: str) -> Json:
     """The properties of the deployment. `customData` is a secure parameter: nobody reads it back from Azure."""
-    resources = [_vm(account, group_id, machine, public_key), _nic(account, group_id)]
-    if not account.subnet:
-        resources += [_network(), _firewall(account)]
-    if account.open_ssh:
-        resources.append(_address(machine))
-    if not account.identity:
-        resources.append(_identity())
-    if machine.gpus and not has_drivers(_image(account, machine)):
-        resources.append(_drivers(group_id))
+    if site.place.set:
+        resources = [_set(site, machine, public_key), scaleset.identity(site.name)]
+    else:
+        resources = _plain(site, machine, public_key)
+    if site.own_network:
+        resources += [_network(site), _firewall(site)]
     for resource in resources:
         resource |= {"location": machine.region, "tags": dict(tags)}
-    if account.principal or not account.identity:
-        resources.append(_role(account, group_id))
+    resources.append(_role(site))
     template = {
         "$schema": _SCHEMA,
         "contentVersion": "1.0.0.0",
@@ -53,18 +113,61 @@ def deployment(account: Account, group_id: str, machine: Machine, tags: Mapping[
     return {"mode": "Incremental", "template": template}
 
 
-def _vm(account: Account, group: str, machine: Machine, public_key: str) -> Json:
-    nic = f"{group}/providers/Microsoft.Network/networkInterfaces/{VM}"
+def _plain(site: NodeSite, machine: Machine, public_key: str) -> list[Json]:
+    resources = [_vm(site, machine, public_key), _nic(site, machine)]
+    if site.account.open_ssh:
+        resources.append(_address(site, machine))
+    if images.needs_driver(machine.traits, site.account.image):
+        resources.append(_drivers(site))
+    return resources
+
+
+def _set(site: NodeSite, machine: Machine, public_key: str) -> Json:
+    """Its instance has the disk, the interface and the address of a plain VM, and an identity that outlives it."""
+    profile = _profile(site, machine, public_key)
+    profile["osProfile"] = scaleset.host(profile["osProfile"])
+    card = _nic(site, machine)["properties"]
+    profile["networkProfile"] = scaleset.interface(site.name, card)
+    if images.needs_driver(machine.traits, site.account.image):
+        extension = {"name": "drivers", "properties": _DRIVER}
+        profile["extensionProfile"] = {"extensions": [extension]}
+    resource = scaleset.scale_set(site.name, profile, machine.size, site.identity, machine.restore_s)
+    needed = [site.network("virtualNetworks"), site.network("networkSecurityGroups")] if site.own_network else []
+    resource |= {"apiVersion": COMPUTE, "dependsOn": [site.identity, *needed]}
+    return resource | {"zones": [machine.zone]} if machine.zone else resource
+
+
+def _vm(site: NodeSite, machine: Machine, public_key: str) -> Json:
+    nic = site.network("networkInterfaces")
+    properties = _profile(site, machine, public_key)
+    properties["hardwareProfile"] = {"vmSize": machine.size}
+    properties["networkProfile"] = {"networkInterfaces": [{"id": nic, "properties": {"deleteOption": "Delete"}}]}
+    if site.place.shared:  # Azure does not tag it: it is known by its name
+        properties["storageProfile"]["osDisk"]["name"] = f"{site.name}_disk"
+    resource: Json = {
+        "type": "Microsoft.Compute/virtualMachines",
+        "apiVersion": COMPUTE,
+        "name": site.name,
+        "identity": {"type": "SystemAssigned"},  # of this machine alone: it goes with it, and no other has it
+        "dependsOn": [nic],
+        "properties": properties,
+    }
+    return resource | {"zones": [machine.zone]} if machine.zone else resource
+
+
+def _profile(site: NodeSite, machine: Machine, public_key: str) -> Json:
+    """What a machine is, whichever way it is made."""
+    account = site.account
+    disk: Json = {
+        "createOption": "FromImage",
+        "deleteOption": "Delete",
+        "diskSizeGB": account.disk_gb,
+        "managedDisk": {"storageAccountType": images.disk_of(machine.traits)},
+    }
     properties: Json = {
-        "hardwareProfile": {"vmSize": machine.size},
         "storageProfile": {
-            "imageReference": image_reference(_image(account, machine)),
-            "osDisk": {
-                "createOption": "FromImage",
-                "deleteOption": "Delete",
-                "diskSizeGB": account.disk_gb,
-                "managedDisk": {"storageAccountType": "Premium_LRS"},
-            },
+            "imageReference": images.reference(account.image or images.image_of(machine.traits)),
+            "osDisk": disk,
         },
         "osProfile": {
             "computerName": VM,
@@ -75,140 +178,117 @@ def _vm(account: Account, group: str, machine: Machine, public_key: str) -> Json
                 "ssh": {"publicKeys": [{"path": f"/home/{ADMIN}/.ssh/authorized_keys", "keyData": public_key}]},
             },
         },
-        "networkProfile": {"networkInterfaces": [{"id": nic, "properties": {"deleteOption": "Delete"}}]},
+        # This version turns Trusted Launch on by itself, and then drivers that are not signed do not load.
+        "securityProfile": {"securityType": "Standard"},
     }
-    if machine.spot:
-        most = float(machine.max_price) if machine.max_price is not None else -1  # -1: up to the price on demand
-        properties |= {
-            "priority": "Spot",
-            "evictionPolicy": account.eviction,
-            "billingProfile": {"maxPrice": most},
-            # Without this the metadata service says nothing before the machine goes.
-            "scheduledEventsProfile": {"terminateNotificationProfile": {"enable": True, "notBeforeTimeout": "PT5M"}},
-        }
-    resource: Json = {
-        "type": "Microsoft.Compute/virtualMachines",
-        "apiVersion": COMPUTE,
-        "name": VM,
-        "dependsOn": [nic],
-        "properties": properties,
-    }
-    identity = account.identity or _identity_id(group)
-    resource["identity"] = {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
-    if not account.identity:
-        resource["dependsOn"].append(identity)
-    if machine.zone:
-        resource["zones"] = [machine.zone]
-    return resource
+    return properties | _spot(site, machine) if machine.spot else properties
 
 
-def _nic(account: Account, group: str) -> Json:
-    network = f"{group}/providers/Microsoft.Network"
-    subnet = account.subnet or f"{network}/virtualNetworks/{VM}/subnets/default"
-    address: Json = {"subnet": {"id": subnet}, "privateIPAllocationMethod": "Dynamic"}
-    needed = [] if account.subnet else [f"{network}/virtualNetworks/{VM}", f"{network}/networkSecurityGroups/{VM}"]
-    if account.open_ssh:
-        needed.append(f"{network}/publicIPAddresses/{VM}")
+def _spot(site: NodeSite, machine: Machine) -> Json:
+    most = float(machine.max_price) if machine.max_price is not None else -1  # -1: up to the price on demand
+    return {
+        "priority": "Spot",
+        "evictionPolicy": site.account.eviction,
+        "billingProfile": {"maxPrice": most},
+    }
+
+
+def _nic(site: NodeSite, machine: Machine) -> Json:
+    address: Json = {"subnet": {"id": site.subnet(machine.region)}, "privateIPAllocationMethod": "Dynamic"}
+    needed = [site.network("virtualNetworks"), site.network("networkSecurityGroups")] if site.own_network else []
+    if site.account.open_ssh:
+        needed.append(site.network("publicIPAddresses"))
         address["publicIPAddress"] = {"id": needed[-1], "properties": {"deleteOption": "Delete"}}
-    properties: Json = {"ipConfigurations": [{"name": "first", "properties": address}]}
-    if not account.subnet:
-        properties["networkSecurityGroup"] = {"id": f"{network}/networkSecurityGroups/{VM}"}
-    return _network_resource("networkInterfaces", properties) | {"dependsOn": needed}
+    properties: Json = {
+        "ipConfigurations": [{"name": "first", "properties": address}],
+        "enableAcceleratedNetworking": machine.traits.accelerated,
+    }
+    if site.own_network:
+        properties["networkSecurityGroup"] = {"id": site.network("networkSecurityGroups")}
+    return _network_resource(site, "networkInterfaces", properties) | {"dependsOn": needed}
 
 
-def _network() -> Json:
-    subnet = {"name": "default", "properties": {"addressPrefix": "10.0.0.0/24"}}
+def _network(site: NodeSite) -> Json:
+    # Newer versions make subnets private by themselves, and then a node cannot reach its store.
+    subnet = {"name": "default", "properties": {"addressPrefix": "10.0.0.0/24", "defaultOutboundAccess": True}}
     return _network_resource(
-        "virtualNetworks", {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, "subnets": [subnet]}
+        site, "virtualNetworks", {"addressSpace": {"addressPrefixes": ["10.0.0.0/16"]}, "subnets": [subnet]}
     )
 
 
-def _firewall(account: Account) -> Json:
-    """Azure lets nothing in by itself; ssh only where somebody asked for it."""
+def _firewall(site: NodeSite) -> Json:
+    """Azure lets nothing in by itself."""
+    return _network_resource(site, "networkSecurityGroups", {"securityRules": ssh_rules(site.account)})
+
+
+def ssh_rules(account: Account) -> list[Json]:
+    """One for ssh where somebody asked for it, from the addresses that they named; else none."""
+    if not account.open_ssh:
+        return []
     ssh = {
         "priority": 1000,
         "direction": "Inbound",
         "access": "Allow",
         "protocol": "Tcp",
-        "sourceAddressPrefix": "*",
+        "sourceAddressPrefixes": list(account.ssh_from),
         "sourcePortRange": "*",
         "destinationAddressPrefix": "*",
         "destinationPortRange": "22",
     }
-    rules = [{"name": "ssh", "properties": ssh}] if account.open_ssh else []
-    return _network_resource("networkSecurityGroups", {"securityRules": rules})
+    return [{"name": SSH_RULE, "properties": ssh}]
 
 
-def _address(machine: Machine) -> Json:
-    resource = _network_resource("publicIPAddresses", {"publicIPAllocationMethod": "Static"})
+def _address(site: NodeSite, machine: Machine) -> Json:
+    resource = _network_resource(site, "publicIPAddresses", {"publicIPAllocationMethod": "Static"})
     resource["sku"] = {"name": "Standard"}
     if machine.zone:
         resource["zones"] = [machine.zone]
     return resource
 
 
-def _network_resource(kind: str, properties: Json) -> Json:
-    return {"type": f"Microsoft.Network/{kind}", "apiVersion": NETWORK, "name": VM, "properties": properties}
+def _network_resource(site: NodeSite, kind: str, properties: Json) -> Json:
+    return {"type": f"Microsoft.Network/{kind}", "apiVersion": NETWORK, "name": site.name, "properties": properties}
 
 
-def _identity_id(group: str) -> str:
-    return f"{group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/{VM}"
-
-
-def _identity() -> Json:
-    """Who the machine is when it removes itself."""
-    kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
-    return {"type": kind, "apiVersion": IDENTITY, "name": VM, "properties": {}}
-
-
-def _role(account: Account, group: str) -> Json:
-    """What it may do, in its own group alone. It goes with the group, which a role of its own would not."""
-    kind, identity = "Microsoft.Authorization/roleAssignments", _identity_id(group)
-    known = account.principal if account.identity else ""
-    role = f"subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '{account.role}')"
-    properties = {
-        "roleDefinitionId": f"[{role}]",
-        "principalId": known or f"[reference('{identity}', '{IDENTITY}').principalId]",
-        # Without this Azure looks for the principal where it may not have arrived yet, and fails.
-        "principalType": "ServicePrincipal",
+def _role(site: NodeSite) -> Json:
+    """What the machine may do, to itself alone. It goes with what it counts for."""
+    principal = (
+        f"reference('{site.identity}', '{scaleset.IDENTITY_API}').principalId"
+        if site.place.set
+        else f"reference('{site.vm}', '{COMPUTE}', 'Full').identity.principalId"
+    )
+    role = f"subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '{site.role}')"
+    resource: Json = {
+        "type": "Microsoft.Authorization/roleAssignments",
+        "apiVersion": ROLES,
+        "name": f"[guid('{site.node}', '{site.role}')]",
+        "dependsOn": [site.node],
+        "properties": {
+            "roleDefinitionId": f"[{role}]",
+            "principalId": f"[{principal}]",
+            # Without this Azure looks for the principal where it may not have arrived yet, and fails.
+            "principalType": "ServicePrincipal",
+        },
     }
-    name = f"[guid('{group}', '{account.role}')]"
-    needed = [] if known else [identity]
-    return {"type": kind, "apiVersion": ROLES, "name": name, "dependsOn": needed, "properties": properties}
+    return resource if site.role_scope == site.group else resource | {"scope": site.role_scope}
 
 
-def _drivers(group: str) -> Json:
+_DRIVER = {
+    "publisher": "Microsoft.HpcCompute",
+    "type": "NvidiaGpuDriverLinux",
+    "typeHandlerVersion": "1.10",
+    "autoUpgradeMinorVersion": True,
+    "settings": {},
+}
+
+
+def _drivers(site: NodeSite) -> Json:
     """For an image that comes without them. The agent waits until they answer."""
-    properties = {
-        "publisher": "Microsoft.HpcCompute",
-        "type": "NvidiaGpuDriverLinux",
-        "typeHandlerVersion": "1.10",
-        "autoUpgradeMinorVersion": True,
-        "settings": {},
-    }
-    vm = f"{group}/providers/Microsoft.Compute/virtualMachines/{VM}"
     kind = "Microsoft.Compute/virtualMachines/extensions"
     return {
         "type": kind,
         "apiVersion": COMPUTE,
-        "name": f"{VM}/drivers",
-        "dependsOn": [vm],
-        "properties": properties,
+        "name": f"{site.name}/drivers",
+        "dependsOn": [site.vm],
+        "properties": _DRIVER,
     }
-
-
-def _image(account: Account, machine: Machine) -> str:
-    return account.image or (GPU_IMAGE if machine.gpus else PLAIN_IMAGE)
-
-
-def has_drivers(image: str) -> bool:
-    """Images for high-performance computing do, and one's own is supposed to."""
-    return image.startswith("/") or "hpc" in image.lower()
-
-
-def image_reference(text: str) -> Json:
-    """`publisher:offer:sku:version`, or the id of an image of one's own."""
-    if text.startswith("/"):
-        return {"id": text}
-    publisher, offer, sku, version = text.split(":")
-    return {"publisher": publisher, "offer": offer, "sku": sku, "version": version}

@@ -1,38 +1,42 @@
-"""What is there of ours, as Azure sees it now: groups and machines as sightings of nodes."""
+"""What is there of ours, as Azure sees it now, as sightings of nodes."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
 from stoker.model.node import NodeSight, NodeState
 from stoker.providers.azure.catalogue import Catalogue
-from stoker.providers.azure.cloud import Cloud, Group, Starting, Vm
-from stoker.providers.azure.naming import Marks
+from stoker.providers.azure.cloud import Cloud, Part, Starting
+from stoker.providers.azure.grounds import Ground, Holding
+from stoker.providers.azure.naming import Place
 
 SPARE = timedelta(seconds=300)  # for a machine whose lease is over to save and remove itself
-_INVENTORY_KEPT_S, _FOREIGN_KEPT_S = 60.0, 600.0  # Azure counts requests
+_INVENTORY_KEPT_S, _MISSED_S = 60.0, 5.0  # Azure counts requests; a group that is new is looked for sooner
+_APART_S = 0.1  # between questions about single nodes that are being made: Azure has no list of those
+_EVICTED = "Azure evicted the machine"
 _GOING = ("deallocating", "deallocated", "stopping", "stopped")
 
 
 class Watch:
-    def __init__(self, cloud: Cloud, catalogue: Catalogue, server: str) -> None:
+    def __init__(self, cloud: Cloud, ground: Ground, catalogue: Catalogue, server: str) -> None:
         self._cloud = cloud
+        self._ground = ground
         self._catalogue = catalogue
         self._server = server
-        self._inventory: dict[str, tuple[float, tuple[str, ...]]] = {}  # by group: when it was asked, what is in it
+        self._inventory: dict[str, tuple[str, ...]] = {}  # by group in lower case: what is in it
+        self._inventory_at = -_INVENTORY_KEPT_S
         self._starting: dict[str, Starting | None] = {}  # by node key: machines that are being switched on again
-        self.places: dict[str, str] = {}  # by node key: the group it was last seen in
+        self._ask_again: dict[str, float] = {}  # by node key: when to ask how its making goes, where it goes on
+        self.places: dict[str, Place] = {}  # by node key: where it was last seen
 
     def look(self) -> list[NodeSight]:
-        vms = {vm.group: vm for vm in self._cloud.vms()}
-        groups = self._cloud.groups()
-        names = {group.name for group in groups}
-        self._inventory = {name: known for name, known in self._inventory.items() if name in names}
-        ours = [(group, marks) for group in groups if (marks := self._cloud.marks(group))]
-        self.places = {marks.key: group.name for group, marks in ours}
-        return [self._seen(group, marks, vms.get(group.name.lower())) for group, marks in ours]
+        found = self._ground.found()
+        self.places = {one.marks.key: one.place for one in found}
+        self._ask_again = {key: at for key, at in self._ask_again.items() if key in self.places}
+        return [self._seen(one) for one in found]
 
     def expect(self, key: str, starting: Starting | None) -> None:
         """The machine under this key is being switched on again; None: it is about to be."""
@@ -41,33 +45,38 @@ class Watch:
     def forget(self, key: str) -> None:
         self._starting.pop(key, None)
 
-    def _seen(self, group: Group, marks: Marks, vm: Vm | None) -> NodeSight:
+    def _seen(self, one: Holding) -> NodeSight:
+        marks = one.marks
         foreign = marks.server != self._server
-        sight = self._sight(marks.key, group, vm)
+        sight = self._sight(marks.key, one)
         return replace(
             sight,
             reason=sight.reason or (f"it is {marks.owner}'s" if foreign and marks.owner else ""),
-            resources=self._resources(group, _FOREIGN_KEPT_S if foreign else _INVENTORY_KEPT_S),
-            usd_per_hour=self._catalogue.costs(vm),
+            resources=self._resources(one),
+            usd_per_hour=self._catalogue.costs(one.vm),
             machine="" if marks.machine == marks.key else marks.machine,
             server=(marks.server or "unknown") if foreign else "",
             lease_until=marks.lease_until,
             expired=marks.lease_until is None or marks.lease_until + SPARE < self._cloud.now(),
         )
 
-    def _sight(self, key: str, group: Group, vm: Vm | None) -> NodeSight:
-        if group.deleting:
+    def _sight(self, key: str, one: Holding) -> NodeSight:
+        vm = one.vm
+        if one.deleting:
             return NodeSight(key, NodeState.GONE, "it is being deleted", still=True)
+        if vm and vm.set and vm.deleting:  # by an eviction: nobody deletes an instance without its set
+            return NodeSight(key, NodeState.GONE, _EVICTED, taken=True)
         if vm is None or not vm.power:  # a machine that could not be allocated is there, and has no power state
-            return self._without_machine(key, group, there=vm is not None)
+            return self._without_machine(key, one)
         if vm.power == "running":
             self._starting.pop(key, None)
+            self._ask_again.pop(key, None)
             return NodeSight(key, NodeState.UP)
         if key in self._starting:
             return self._started_again(key, self._starting[key])
         if vm.power in _GOING:
             off, kept = vm.power == "deallocated", vm.power.startswith("dealloc")
-            return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=off, resumable=kept)
+            return NodeSight(key, NodeState.GONE, _EVICTED, taken=True, still=off, resumable=kept)
         return NodeSight(key, NodeState.STARTING)
 
     def _started_again(self, key: str, starting: Starting | None) -> NodeSight:
@@ -78,19 +87,37 @@ class Watch:
             self.forget(key)  # the next look tells: what this one listed may be older
         return NodeSight(key, NodeState.STARTING)
 
-    def _without_machine(self, key: str, group: Group, *, there: bool) -> NodeSight:
-        made = self._cloud.deployed(group.name)
-        if made is None or not made.begun:
-            return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True, unfinished=True)
-        if made.failure:
-            return NodeSight(key, NodeState.GONE, made.failure.message, made.failure.code, still=True)
-        if made.running or there:
+    def _without_machine(self, key: str, one: Holding) -> NodeSight:
+        place = one.place
+        if time.monotonic() < self._ask_again.get(key, 0.0):
             return NodeSight(key, NodeState.STARTING)
-        return NodeSight(key, NodeState.GONE, "Azure took the machine away", taken=True, still=True)
+        made = self._cloud.deployed(place)
+        if made is None or not made.begun:
+            begun = not place.shared  # by a group that waits for its machine; in a shared one this is a remainder
+            return NodeSight(key, NodeState.GONE, "its machine was never asked for", still=True, unfinished=begun)
+        if made.failure:
+            # A plain machine is made instead when it is asked for once more.
+            again = made.set_refused
+            code = "" if again else made.failure.code
+            return NodeSight(key, NodeState.GONE, made.failure.message, code, still=True, unfinished=again)
+        if made.running or one.vm:
+            self._ask_again[key] = time.monotonic() + _APART_S * len(self._ask_again)
+            return NodeSight(key, NodeState.STARTING)
+        self._ask_again.pop(key, None)
+        # As long as its set is there, Azure may restore it.
+        return NodeSight(key, NodeState.GONE, _EVICTED, taken=True, still=not place.set)
 
-    def _resources(self, group: Group, kept_s: float) -> tuple[str, ...]:
-        read_at, resources = self._inventory.get(group.name, (-kept_s, ()))
-        if time.monotonic() - read_at >= kept_s:
-            resources = self._cloud.resources(group.name)
-            self._inventory[group.name] = (time.monotonic(), resources)
-        return resources
+    def _resources(self, one: Holding) -> tuple[str, ...]:
+        if one.parts is not None:
+            return _listed(one.parts)
+        group = one.place.group.lower()
+        kept_s = _INVENTORY_KEPT_S if group in self._inventory else _MISSED_S
+        if time.monotonic() - self._inventory_at >= kept_s:
+            self._inventory = {name: _listed(parts) for name, parts in self._cloud.inventory().items()}
+            self._inventory_at = time.monotonic()
+        return self._inventory.get(group, ())
+
+
+def _listed(parts: Iterable[Part]) -> tuple[str, ...]:
+    """Each as `kind/name`."""
+    return tuple(sorted(f"{one.kind.split('/', 1)[1]}/{one.name}" for one in parts))

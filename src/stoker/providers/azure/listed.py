@@ -1,0 +1,76 @@
+"""Offers before anything is set up: the common sizes at the list prices that come with the package, with their date."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from stoker.model.node import Need, Offer
+from stoker.providers.azure import snapshot
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.gpus import gpus_of
+from stoker.providers.azure.listing import Listing
+from stoker.providers.azure.sizes import Size, fits
+
+# Name, vCPUs, memory in GB, GPUs: as Azure's pages of sizes have them.
+_SIZES = (
+    *(
+        (f"Standard_D{cpus}{kind}_v5", cpus, 4 * cpus, 0)
+        for kind in ("s", "as")
+        for cpus in (2, 4, 8, 16, 32, 48, 64, 96)
+    ),
+    *((f"Standard_E{cpus}s_v5", cpus, 8 * cpus, 0) for cpus in (2, 4, 8, 16, 32, 64)),
+    ("Standard_NC4as_T4_v3", 4, 28, 1),
+    ("Standard_NC8as_T4_v3", 8, 56, 1),
+    ("Standard_NC16as_T4_v3", 16, 110, 1),
+    ("Standard_NC64as_T4_v3", 64, 440, 4),
+    ("Standard_NV6ads_A10_v5", 6, 55, 1),
+    ("Standard_NV12ads_A10_v5", 12, 110, 1),
+    ("Standard_NV18ads_A10_v5", 18, 220, 1),
+    ("Standard_NV36ads_A10_v5", 36, 440, 1),
+    ("Standard_NV72ads_A10_v5", 72, 880, 2),
+    ("Standard_NC24ads_A100_v4", 24, 220, 1),
+    ("Standard_NC48ads_A100_v4", 48, 440, 2),
+    ("Standard_NC96ads_A100_v4", 96, 880, 4),
+    ("Standard_ND96asr_v4", 96, 900, 8),
+    ("Standard_ND96amsr_A100_v4", 96, 1900, 8),
+    ("Standard_NC40ads_H100_v5", 40, 320, 1),
+    ("Standard_NC80adis_H100_v5", 80, 640, 2),
+    ("Standard_ND96isr_H100_v5", 96, 1900, 8),
+)
+
+
+def listed(need: Need, why: str) -> list[Offer]:
+    """What fits, in the regions that have a price. `why` says why nothing of it can be started yet."""
+    found = []
+    for region in [need.region] if need.region else snapshot.regions():
+        prices = snapshot.listing(region)
+        for size in sizes(region) if prices else ():
+            if prices and fits(size, need) and (price := _per_hour(prices, size.name, spot=need.spot)) is not None:
+                full = _per_hour(prices, size.name, spot=False)
+                found.append(
+                    Offer(
+                        "azure",
+                        size.name,
+                        region,
+                        price,
+                        spot=need.spot,
+                        on_demand_usd_per_hour=full,
+                        priced_at=prices.as_of,
+                        unready=why,
+                    )
+                )
+    return found
+
+
+def sizes(region: str) -> list[Size]:
+    return [
+        Size(name, "", cpus, float(memory), region, spot=True, gpus=gpus_of(name, gpus, cpus))
+        for name, cpus, memory, gpus in _SIZES
+    ]
+
+
+def _per_hour(prices: Listing, size: str, *, spot: bool) -> Decimal | None:
+    """Of a node as most accounts have it: the machine, and its disk."""
+    machine = prices.machine(size, spot=spot)
+    disk = prices.disk_per_hour(Account("").disk_gb)
+    return None if machine is None else machine + (disk or Decimal(0))

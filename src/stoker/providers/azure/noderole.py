@@ -1,0 +1,29 @@
+"""The role that nodes have, each for itself alone: an administrator's, one made when it is first needed, or Azure's."""
+
+from __future__ import annotations
+
+from stoker.errors import NotAllowed
+from stoker.providers.azure import setuproles
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.cloud import Cloud
+from stoker.providers.azure.setupcompare import agrees
+from stoker.providers.azure.setupresources import ROLES_API, node_role
+
+# "Desktop Virtualization Power On Off Contributor": the smallest of Azure's own with which a machine ends its own cost.
+# It may deallocate, and delete nothing: the disk stays until somebody removes it.
+POWER_ROLE = "40c5ff49-9181-41f8-ae61-143b0e78555e"
+
+
+def role_of_nodes(cloud: Cloud, account: Account) -> str:
+    """Its id. A login that may not define roles gets the one of Azure's own that can do least harm."""
+    if account.role:
+        return account.role
+    role = setuproles.own_role(account.subscription, account.workspace, "node")
+    id, wanted = setuproles.role_id(account.subscription, role), node_role(account.subscription, account.workspace)
+    try:
+        found = cloud.get(id, ROLES_API)
+        if found is None or not agrees(wanted, found):
+            cloud.put_by_id(id, ROLES_API, wanted)
+    except NotAllowed:
+        return POWER_ROLE
+    return role

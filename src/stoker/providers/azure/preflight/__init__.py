@@ -1,0 +1,211 @@
+"""Whether a run could start on this account: asked of Azure itself, for nothing, before anything costs."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+
+from stoker.errors import LoginFailed, NotAllowed, ProviderFailed, StokerError
+from stoker.model.finding import Finding, Verdict, failed
+from stoker.model.node import Need, Offer
+from stoker.providers.azure import images, naming, nobodys_key, setuproles
+from stoker.providers.azure.account import Account, check_ssh
+from stoker.providers.azure.catalogue import Catalogue
+from stoker.providers.azure.grounds import Ground, SharedGroup, ground
+from stoker.providers.azure.naming import Place
+from stoker.providers.azure.noderole import POWER_ROLE
+from stoker.providers.azure.preflight import reading, rights
+from stoker.providers.azure.preflight.questions import Questions
+from stoker.providers.azure.prices import account_prices
+from stoker.providers.azure.scaleset import refuses_set
+from stoker.providers.azure.setupresources import ROLES_API
+from stoker.providers.azure.template import Json, Machine, NodeSite, deployment
+
+SERVICES = (
+    "Microsoft.Compute",
+    "Microsoft.Network",
+    "Microsoft.Storage",
+    "Microsoft.ManagedIdentity",
+    "Microsoft.Authorization",
+)
+_DOCTOR = "doctor"  # whose group it is, where one is left behind
+_BOOT = base64.b64encode(b"#cloud-config\n").decode()
+
+
+class Preflight:
+    """`secret` belongs to the client of the account where no file has it. `prices` is where price lists are kept."""
+
+    def __init__(self, account: Account, secret: str = "", prices: Path | None = None) -> None:
+        self._account = account
+        self._cloud = Questions(account, secret)
+        self._catalogue = Catalogue(account, self._cloud, account_prices(account, prices))
+        self._rights_told = False
+
+    def findings(self, needs: Sequence[Need]) -> Iterator[Finding]:
+        """Everything that has to be right before a run of one of these needs can start."""
+        before = []
+        for one in self.standing():
+            before.append(one)
+            yield one
+        if failed(before):
+            yield Finding("machines", Verdict.SKIP, "not tried, because of what failed before")
+            return
+        yield from reading.best({region: self._region(region, needs) for region in self._account.regions})
+
+    def standing(self, *, made: bool = False) -> Iterator[Finding]:
+        """The login and the subscription. `made`: whoever asks registers what is missing."""
+        try:
+            yield reading.login(self._claims)
+        except StokerError as error:
+            yield _trouble("login", error)
+            return
+        yield _asked("clock", lambda: reading.clock(self._cloud.clock_ahead()))
+        yield _asked("subscription", lambda: reading.subscription(self._cloud.subscription()))
+        yield _asked(
+            "services",
+            lambda: reading.services({name: self._cloud.registration(name) for name in SERVICES}, made=made),
+        )
+        with suppress(ProviderFailed):  # who may not count is not the one to mind
+            yield reading.limits(*self._cloud.counts())
+
+    def places(self, needs: Sequence[Need], *, deploys: bool = False) -> list[Finding]:
+        """Sizes, images and quotas in each region, without trying a deployment."""
+        return reading.best({region: self._region(region, needs, deploys=deploys) for region in self._account.regions})
+
+    @cached_property
+    def _claims(self) -> Json:
+        return self._cloud.claims()
+
+    @cached_property
+    def _ground(self) -> Ground:
+        return ground(self._cloud, self._account)
+
+    def _region(self, region: str, needs: Sequence[Need], *, deploys: bool = True) -> list[Finding]:
+        """One of the needs is enough, as a run takes the first that it can have."""
+        tried = {f"{number}": self._need(region, need, deploys=deploys) for number, need in enumerate(needs)}
+        return reading.best(tried)
+
+    def _need(self, region: str, need: Need, *, deploys: bool) -> list[Finding]:
+        found = [_asked(f"size {region}", lambda: reading.size(region, self._cheapest(region, need)))]
+        offer = None if failed(found) else self._cheapest(region, need)
+        if offer is None:
+            return found
+        traits, image = self._catalogue.size_of(region, offer.size), self._account.image
+        image = image or images.image_of(traits)
+        there = _asked(f"image {region}", lambda: reading.image(region, image, self._cloud.image_there(region, image)))
+        subscription = self._account.subscription
+        room = _asked(
+            f"quota {region}",
+            lambda: reading.quota(offer, traits, self._cloud.usages(region), subscription),
+        )
+        return [*found, there, room, *(self._deployment(offer) if deploys else ())]
+
+    def _cheapest(self, region: str, need: Need) -> Offer | None:
+        return min(
+            self._catalogue.offers(replace(need, region=region)), key=lambda offer: offer.usd_per_hour, default=None
+        )
+
+    def _deployment(self, offer: Offer) -> Iterator[Finding]:
+        """The very deployment of a run, validated by Azure: rights, policies, and what else it would refuse."""
+        name, kind = f"deployment {offer.place}", "spot" if offer.spot else "on demand"
+        try:
+            check_ssh(self._account)
+            with self._somewhere(offer.place) as place:
+                if self._account.restored(spot=offer.spot):
+                    kind = yield from self._as_set(replace(place, set=True), offer)
+                else:
+                    yield from self._validated(place, offer)
+        except NotAllowed as error:
+            yield Finding("rights", Verdict.FAIL, error.message, error.hint)
+        except StokerError as error:
+            yield _trouble(name, error)
+        else:
+            yield Finding(name, Verdict.OK, f"Azure would make {offer.size}, {kind}: no policy or rule refuses it")
+
+    def _as_set(self, place: Place, offer: Offer) -> Generator[Finding, None, str]:
+        """A scale set of one, which Azure restores, or a plain machine where it makes none. Returns which, in words."""
+        try:
+            yield from self._validated(place, offer)
+        except ProviderFailed as error:
+            if not refuses_set(error):
+                raise
+            yield from self._validated(replace(place, set=False), offer)
+            found = "Azure makes no scale set here, so nothing restores a machine while no server is there"
+            yield Finding(f"restore policy {offer.place}", Verdict.WARN, f"{found}: {error.message}", error.hint)
+            return "spot"
+        return "spot, restored after an eviction"
+
+    def _validated(self, place: Place, offer: Offer) -> Iterator[Finding]:
+        properties = self._properties(place, offer)
+        yield from self._rights(place, properties)
+        self._cloud.validate(place, properties, _BOOT)
+
+    @contextmanager
+    def _somewhere(self, region: str) -> Iterator[Place]:
+        """The practitioner's group, or an empty one, which is free, and is gone afterwards."""
+        if isinstance(self._ground, SharedGroup):
+            yield naming.shared_place(self._ground.group, f"{_DOCTOR}-{secrets.token_hex(4)}")
+            return
+        key = f"{_DOCTOR}-{secrets.token_hex(4)}"
+        place = self._ground.place(key)
+        until = naming.lease_tag(self._cloud.now() + timedelta(seconds=self._account.lease_s))
+        self._cloud.make_group(place.group, region, {**self._tags(key), **until})
+        try:
+            yield place
+        finally:
+            with suppress(ProviderFailed):  # its lease is on it: `stoker cleanup --others` removes it
+                self._cloud.delete_group(place.group)
+
+    def _properties(self, place: Place, offer: Offer) -> Json:
+        traits = self._catalogue.size_of(offer.place, offer.size)
+        subscription, account = self._account.subscription, self._account
+        scope = place.node_id(subscription) if place.shared else place.group_id(subscription)
+        machine = Machine(offer.size, offer.place, offer.spot, restore_s=account.lasts_s(None), traits=traits)
+        site = NodeSite(account, place, self._role(), scope)
+        return deployment(site, machine, self._tags(_DOCTOR), account.ssh_key or nobodys_key())
+
+    def _rights(self, place: Place, properties: Json) -> Iterator[Finding]:
+        """All that is missing at once: a validation stops at the first."""
+        if self._rights_told:
+            return
+        try:
+            held = self._cloud.permissions(place.group)
+        except LoginFailed:
+            raise
+        except StokerError:
+            return  # who may not ask is told by the validation
+        self._rights_told = True
+        missing = rights.lacking(rights.needed(properties, shared=place.shared), held)
+        scope = f"/subscriptions/{self._account.subscription}"
+        workspace, who = self._account.workspace, str(self._claims.get("oid", "YOU"))
+        admission = f"stoker admin setup azure --workspace {workspace} --practitioner {who}" if place.shared else ""
+        yield reading.rights(missing, who, scope, admission)
+
+    def _role(self) -> str:
+        """The role of nodes, where there is one already; else the one of Azure's own that can do least."""
+        account = self._account
+        if account.role:
+            return account.role
+        own = setuproles.own_role(account.subscription, account.workspace, "node")
+        there = self._cloud.get(setuproles.role_id(account.subscription, own), ROLES_API)
+        return own if there else POWER_ROLE
+
+    def _tags(self, key: str) -> dict[str, str]:
+        return naming.tags(self._account.workspace, _DOCTOR, key, {})
+
+
+def _asked(name: str, ask: Callable[[], Finding]) -> Finding:
+    try:
+        return ask()
+    except StokerError as error:
+        return _trouble(name, error)
+
+
+def _trouble(name: str, error: StokerError) -> Finding:
+    return Finding(name, Verdict.FAIL, error.message, error.hint)

@@ -1,0 +1,105 @@
+"""What a preflight asks of Azure: who is logged in, how the subscription stands, and what a deployment would meet."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from stoker.errors import LoginFailed, NotFound
+from stoker.providers.azure.clients import POLL_S, missing_error, speaking
+from stoker.providers.azure.grounds import ground
+from stoker.providers.azure.naming import Place
+from stoker.providers.azure.preflight.rights import Permission
+from stoker.providers.azure.scaleset import SETS
+from stoker.providers.azure.setupcloud import SetupCloud
+from stoker.providers.azure.template import COMPUTE
+
+Json = dict[str, Any]
+
+
+class Questions(SetupCloud):
+    """Nothing of this costs anything."""
+
+    def claims(self) -> Json:
+        """What the token says of whoever is logged in."""
+        with speaking("logging in"):
+            token = self._credential.get_token(f"{self._account.arm.rstrip('/')}/.default").token
+        try:
+            body = token.split(".")[1]
+            found: Json = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        except (IndexError, ValueError) as error:
+            raise LoginFailed("logging in: the token cannot be read", hint="az login") from error
+        return found
+
+    def clock_ahead(self) -> timedelta:
+        """Of Azure's clock before this computer's, by the Date of an answer."""
+        self.groups()
+        return self._ahead
+
+    def counts(self) -> tuple[int, int]:
+        """How many resource groups and role assignments the subscription has, whoever's they are."""
+        with speaking("counting groups and role assignments"):
+            groups = sum(1 for _ in self._resources.resource_groups.list())
+            return groups, sum(1 for _ in self._authorization.role_assignments.list_for_subscription())
+
+    def registration(self, namespace: str) -> str:
+        with speaking(f"looking at the service {namespace}"):
+            found = self._resources.providers.get(namespace).registration_state
+        return str(getattr(found, "value", found) or "NotRegistered")
+
+    def usages(self, region: str) -> dict[str, tuple[int, int]]:
+        """By the name of the limit, in lower case: what is used of it, and what it is."""
+        with speaking(f"looking at the quotas in {region}"):
+            found = list(self._compute.usage.list(region))
+        return {str(one.name.value).lower(): (int(one.current_value), int(one.limit)) for one in found}
+
+    def image_there(self, region: str, image: str) -> bool:
+        """`publisher:offer:sku:version`, or a resource id."""
+        if image.startswith("/"):
+            return self.get(image, "2024-03-03" if "/galleries/" in image else "2024-07-01") is not None
+        publisher, offer, sku, version = image.split(":")
+        with speaking(f"looking for the image {image} in {region}"):
+            try:
+                if version != "latest":
+                    self._compute.virtual_machine_images.get(region, publisher, offer, sku, version)
+                    return True
+                return bool(list(self._compute.virtual_machine_images.list(region, publisher, offer, sku, top=1)))
+            except missing_error():
+                return False
+
+    def permissions(self, group: str) -> list[Permission]:
+        """What this login may do in a group, by all of its roles."""
+        with speaking(f"looking at the rights in {group}"):
+            found = list(self._authorization.permissions.list_for_resource_group(group))
+        return [Permission(tuple(one.actions or ()), tuple(one.not_actions or ())) for one in found]
+
+    def evict(self, key: str) -> str:
+        """Has Azure evict the machine of a node; it does within half an hour. Says what will restore it."""
+        found = ground(self, self._account).found()
+        vm = next((one.vm for one in found if one.marks.key == key and one.vm and not one.vm.deleting), None)
+        if vm is None:
+            raise NotFound(f"Azure has no machine of the node {key}", hint="stoker ps")
+        with speaking(f"evicting the machine of {key}"):
+            self._compute.virtual_machines.simulate_eviction(vm.group, vm.name)
+        return self._restoring(vm.group)
+
+    def _restoring(self, group: str) -> str:
+        for part in self.parts(group):
+            if part.kind.lower() == SETS.lower():
+                given = (self.get(part.id, COMPUTE) or {}).get("properties", {})
+                policy = given.get("spotRestorePolicy") or {}
+                if policy.get("enabled"):
+                    return f"Azure has accepted it: restores for {policy.get('restoreTimeout', 'an unknown time')}"
+        return ""
+
+    def validate(self, place: Place, properties: Mapping[str, Any], custom_data: str) -> None:
+        """Raises what a run would meet. Azure runs the checks of a deployment, policies and quotas too, and makes
+        nothing."""
+        body = {"properties": {**properties, "parameters": {"customData": {"value": custom_data}}}}
+        with speaking(f"validating a machine in {place.group}"):
+            self._deployments.deployments.begin_validate(
+                place.group, place.deployment, body, polling_interval=POLL_S
+            ).result()

@@ -1,0 +1,84 @@
+"""Writes every request to Azure and its answer to a file, one JSON line each, without secrets, while a switch is on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from stoker.providers.azure.account import Account
+from stoker.providers.azure.wire.scrubbing import Scrubber
+
+SWITCH = "azure.record"  # beside azure.json: while it is there, it names the file to write to
+_HEADERS = ("azure-asyncoperation", "location", "retry-after", "date", "content-type", "x-ms-error-code")
+
+
+class Recorder:
+    """Reads the switch at each request, so that a server that is at work need not be started again."""
+
+    def __init__(self, account: Account) -> None:
+        self._switch = Path(account.switch) if account.switch else None
+        self._scrub = Scrubber(account.subscription, account.tenant, account.client)
+
+    @property
+    def on(self) -> bool:
+        return self._switch is not None and self._switch.exists()
+
+    def note(
+        self, asked: tuple[str, str, Any], status: int, headers: Mapping[str, str], answer: Any, took_s: float = 0.0
+    ) -> None:
+        """`asked` is method, URL and body. A file that cannot be written loses the line, and nothing else."""
+        method, url, body = asked
+        scrub, path = self._scrub, urlsplit(url).path
+        line = {
+            "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "method": method,
+            "url": scrub.text(url),
+            "body": scrub.body(parsed(body), path),
+            "status": status,
+            "headers": {name: scrub.text(value) for name, value in headers.items() if name.lower() in _HEADERS},
+            "answer": scrub.body(parsed(answer), path),
+            "took_s": round(took_s, 3),
+        }
+        with suppress(OSError, ValueError):
+            self._write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())
+
+    def _write(self, line: bytes) -> None:
+        """One write of a whole line: a server and a command may write to the same file."""
+        assert self._switch is not None
+        target = self._switch.read_text(encoding="utf-8").strip()
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            os.write(descriptor, line)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def recording(folder: Path, file: Path) -> Iterator[None]:
+    """Everything that is asked of Azure meanwhile, by this program and by the server, goes to the file."""
+    switch = folder / SWITCH
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    switch.write_text(str(file.absolute()), encoding="utf-8")
+    try:
+        yield
+    finally:
+        switch.unlink(missing_ok=True)
+
+
+def parsed(body: Any) -> Any:
+    """JSON where it is that; else the text."""
+    if isinstance(body, bytes | bytearray):
+        body = bytes(body).decode(errors="replace")
+    if not isinstance(body, str):
+        return body
+    try:
+        return json.loads(body) if body.strip() else None
+    except ValueError:
+        return body
