@@ -41,7 +41,7 @@ def evict(cloud: Cloud, vm: Resource, now: float) -> Cloud:
     """Switched off without a further word, and deallocated or deleted as its policy says."""
     operation = Operation(name_uuid("evict", vm.id, now), "vm.deallocate", vm.id, now, now)
     if str(vm.properties.get("evictionPolicy", "Deallocate")).lower() == "delete":
-        return lifecycle.destroy(cloud, vm.id, replace(operation, verb="vm.delete"), now)
+        return lifecycle.destroy(cloud, vm.id, replace(operation, verb="vm.evict"), now)
     return lifecycle.halt(cloud, vm.id, operation, now)
 
 

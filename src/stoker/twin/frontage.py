@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import socket
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,29 +22,55 @@ _MOST_PORTS = 64  # of one rule: a range of all ports cannot be listened on
 Place = tuple[str, int]  # an address of the host's loopback, and a port
 
 
-def places(cloud: Cloud) -> dict[Place, str]:
-    """Where the machines that are on can be reached from outside, by the name of each."""
-    found: dict[Place, str] = {}
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A port of a machine that is open to some address."""
+
+    machine: str
+    firewalls: tuple[Resource, ...]
+
+    def admits(self, port: int, source: str) -> bool:
+        return all(_lets_in(one, port, source) for one in self.firewalls)
+
+
+def places(cloud: Cloud) -> dict[Place, Opening]:
+    """Where the machines that are on can be reached from outside."""
+    found: dict[Place, Opening] = {}
     for instance in cloud.instances.values():
         vm = cloud.find(instance.vm) if instance.power is Power.RUNNING else None
         for nic in _interfaces(cloud, vm) if vm else ():
             for configuration in nic.properties["ipConfigurations"]:
                 public = cloud.find(str((configuration["properties"].get("publicIPAddress") or {}).get("id", "")))
                 if public:
-                    ports = open_ports(_firewalls(cloud, nic, configuration))
-                    found |= {(public.properties["ipAddress"], port): instance.name for port in ports}
+                    firewalls = _firewalls(cloud, nic, configuration)
+                    opening = Opening(instance.name, tuple(firewalls))
+                    found |= {(public.properties["ipAddress"], port): opening for port in open_ports(firewalls)}
     return found
 
 
 def open_ports(firewalls: list[Resource]) -> list[int]:
-    """Ports that every firewall on the way lets in by name. Without one nothing comes in, as with Azure's addresses."""
+    """Ports that every firewall on the way lets somebody in to by name. Without one nothing comes in, as with Azure's
+    addresses."""
     named = {port for one in firewalls for rule in _inbound(one) if _allows(rule) for port in _ports(rule)}
     return sorted(port for port in named if all(_lets_in(one, port) for one in firewalls))
 
 
-def _lets_in(firewall: Resource, port: int) -> bool:
-    """The first rule that speaks of the port decides."""
-    return next((_allows(rule) for rule in _inbound(firewall) if _speaks_of(rule, port)), False)
+def _lets_in(firewall: Resource, port: int, source: str = "") -> bool:
+    """The first rule that speaks of the port, and of this source where there is one, decides."""
+    speaking = (rule for rule in _inbound(firewall) if _speaks_of(rule, port))
+    return next((_allows(rule) for rule in speaking if not source or _is_from(rule, source)), False)
+
+
+def _is_from(rule: Mapping[str, Any], source: str) -> bool:
+    named = [*(rule.get("sourceAddressPrefixes") or ()), rule.get("sourceAddressPrefix") or ""]
+    return any(text in ("*", "Internet") or _holds(str(text), source) for text in named)
+
+
+def _holds(network: str, address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address) in ipaddress.ip_network(network)
+    except ValueError:  # a name of Azure's for a set of addresses: none of the host's is in it
+        return False
 
 
 def _inbound(firewall: Resource) -> list[Mapping[str, Any]]:
@@ -100,16 +128,17 @@ class Frontage:
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
         self._open: dict[Place, tuple[str, Listener]] = {}
+        self._wanted: dict[Place, Opening] = {}
 
     def look(self, cloud: Cloud) -> None:
-        wanted = places(cloud)
+        wanted = self._wanted = places(cloud)
         for place, (machine, listener) in list(self._open.items()):
-            if wanted.get(place) != machine:
+            if place not in wanted or wanted[place].machine != machine:
                 listener.close()
                 del self._open[place]
-        for place, machine in wanted.items():
+        for place, opening in wanted.items():
             if place not in self._open:
-                self._listen(place, machine)
+                self._listen(place, opening.machine)
 
     def close(self) -> None:
         for _, listener in self._open.values():
@@ -122,4 +151,10 @@ class Frontage:
         except OSError as error:  # not Linux, not root, or somebody has it: the machine is there all the same
             log.warning("%s:%d of machine %s cannot be listened on: %s", *place, machine, error.strerror)
             return
-        self._open[place] = (machine, Listener(listening, partial(self._machines.connect, machine, place[1])))
+        self._open[place] = (machine, Listener(listening, partial(self._pass_on, place)))
+
+    def _pass_on(self, place: Place, connection: socket.socket) -> None:
+        """By the rules as they are when somebody comes; whom they leave out hears nothing."""
+        opening = self._wanted.get(place)
+        if opening and opening.admits(place[1], str(connection.getpeername()[0])):
+            self._machines.connect(opening.machine, place[1], connection)

@@ -26,6 +26,7 @@ _SPELLINGS = {
         "disks",
         "extensions",
         "locks",
+        "policyAssignments",
         "networkInterfaces",
         "networkSecurityGroups",
         "publicIPAddresses",
@@ -37,6 +38,7 @@ _SPELLINGS = {
         "subnets",
         "subscriptions",
         "userAssignedIdentities",
+        "virtualMachineScaleSets",
         "virtualMachines",
         "virtualNetworks",
     )

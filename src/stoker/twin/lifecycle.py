@@ -10,6 +10,7 @@ from stoker.twin.state import Charge, Chore, Cloud, Instance, Operation, Power, 
 
 BILLED = {Power.RUNNING, Power.STOPPING, Power.STOPPED, Power.DEALLOCATING}
 VMS = "Microsoft.Compute/virtualMachines"
+SETS = "Microsoft.Compute/virtualMachineScaleSets"
 
 
 def chore(cloud: Cloud, verb: str, instance: Instance, now: float, **details: Any) -> Chore:
@@ -64,6 +65,29 @@ def destroy(cloud: Cloud, vm: str, operation: Operation, now: float) -> Cloud:
     if instance is None:
         return cloud.put_operation(operation)
     return begin(drop_notices(cloud, vm), operation, chore(cloud, "destroy", instance, now))
+
+
+def set_of(vm: Resource) -> str:
+    """The id of the scale set that it is an instance of; empty: of none."""
+    return str((vm.properties.get("virtualMachineScaleSet") or {}).get("id", ""))
+
+
+def members(cloud: Cloud, set_: Resource) -> list[Resource]:
+    return [vm for vm in cloud.all(VMS, set_.group) if set_of(vm).lower() == set_.id.lower()]
+
+
+def forget_restore(cloud: Cloud, set_: str) -> Cloud:
+    return replace(cloud, restores={key: one for key, one in cloud.restores.items() if key != set_.lower()})
+
+
+def shrunk(cloud: Cloud, set_: str, fewer: int = 1) -> Cloud:
+    """The set counts so many instances less."""
+    found = cloud.find(set_)
+    if found is None:
+        return cloud
+    sku = dict(found.body["sku"])
+    sku["capacity"] = max(int(sku.get("capacity", 0)) - fewer, 0)
+    return cloud.put(replace(found, body={**found.body, "sku": sku}))
 
 
 def drop_notices(cloud: Cloud, vm: str) -> Cloud:

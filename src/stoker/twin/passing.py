@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import events, lifecycle, prices, quota
+from stoker.twin import events, lifecycle, prices, quota, restoring
 from stoker.twin.state import Cloud, Operation, Power, Resource
 
 _KEPT = 500  # ended operations that can still be asked for
@@ -21,6 +21,7 @@ def advance(cloud: Cloud, now: float, wall: events.Wall) -> Cloud:
             cloud = _end(cloud, operation, now)
     cloud = _notices(cloud, now, wall)
     cloud = _evictions(cloud, now, wall)
+    cloud = restoring.advance(cloud, now, wall)
     return _forgotten(cloud)
 
 
@@ -103,7 +104,28 @@ def _powered(power: Power) -> Callable[[Cloud, Operation, float], Cloud]:
 
 def _vm_deleted(cloud: Cloud, operation: Operation, now: float) -> Cloud:
     vm = cloud.find(operation.about)
+    return lifecycle.shrunk(lifecycle.remove_vm(cloud, vm, now), lifecycle.set_of(vm)) if vm else cloud
+
+
+def _vm_evicted(cloud: Cloud, operation: Operation, now: float) -> Cloud:
+    vm = cloud.find(operation.about)
+    return restoring.lost(lifecycle.remove_vm(cloud, vm, now), lifecycle.set_of(vm), now) if vm else cloud
+
+
+def _vm_scaled_in(cloud: Cloud, operation: Operation, now: float) -> Cloud:
+    """The set's capacity says so already."""
+    vm = cloud.find(operation.about)
     return lifecycle.remove_vm(cloud, vm, now) if vm else cloud
+
+
+def _set_deleted(cloud: Cloud, operation: Operation, now: float) -> Cloud:
+    set_ = cloud.find(operation.about)
+    if set_ is None:
+        return cloud
+    for vm in lifecycle.members(cloud, set_):
+        cloud = lifecycle.remove_vm(cloud, vm, now)
+    cloud = lifecycle.forget_restore(cloud, set_.id)
+    return lifecycle.remove(cloud, now, set_.id, *(one.id for one in cloud.below(set_.id)))
 
 
 def _nic_deleted(cloud: Cloud, operation: Operation, now: float) -> Cloud:
@@ -133,6 +155,9 @@ ENDS: dict[str, Callable[[Cloud, Operation, float], Cloud]] = {
     "vm.power_off": _powered(Power.STOPPED),
     "vm.deallocate": _powered(Power.DEALLOCATED),
     "vm.delete": _vm_deleted,
+    "vm.evict": _vm_evicted,
+    "vm.scale_in": _vm_scaled_in,
+    "set.delete": _set_deleted,
     "nic.delete": _nic_deleted,
     "group.delete": _group_deleted,
     "run": _nothing,

@@ -66,7 +66,8 @@ class Performer:
             return
         data, told = vmparts.custom_data(vm), vmparts.facts(cloud, vm)
         network = vmparts.network_of(cloud, vm).lower()
-        self._machines.create(MachineSpec(chore.machine, data, instance.address, told, network))
+        outbound = vmparts.has_way_out(cloud, vm)
+        self._machines.create(MachineSpec(chore.machine, data, instance.address, told, network, outbound))
 
     def _run(self, chore: Chore) -> Any:
         code, out, err = self._machines.run_command(chore.machine, str(chore.details["script"]), _RUN_S)

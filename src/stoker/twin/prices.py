@@ -37,8 +37,9 @@ def _swing(cloud: Cloud, size: catalog.Size, region: str, now: float) -> float:
 
 def usd_per_hour(cloud: Cloud, charge: Charge, now: float) -> float:
     """What the thing a charge is for costs at this moment."""
-    if charge.meter == "disk":
-        return catalog.disk_usd_per_month(float(charge.size)) * 3600 / _MONTH_S
+    if charge.meter in ("disk", "standard disk"):
+        usd = catalog.disk_usd_per_month(float(charge.size), premium=charge.meter == "disk")
+        return usd * 3600 / _MONTH_S
     if charge.meter == "address":
         return catalog.ADDRESS_USD_PER_HOUR
     size = catalog.SIZES[charge.size.lower()]

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class Refused(Exception):
-    """An answer with an error body. `details` are the inner errors of a deployment."""
+    """An answer with an error body. `details` are the inner errors of a deployment; `more` is said beside them."""
 
     def __init__(
         self,
@@ -17,6 +17,7 @@ class Refused(Exception):
         *,
         headers: Mapping[str, str] | None = None,
         details: Sequence[Mapping[str, Any]] = (),
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(f"{code}: {message}")
         self.status = status
@@ -24,9 +25,10 @@ class Refused(Exception):
         self.message = message
         self.headers = dict(headers or {})
         self.details = tuple(details)
+        self.more = dict(more or {})
 
     def body(self) -> dict[str, Any]:
-        error: dict[str, Any] = {"code": self.code, "message": self.message}
+        error: dict[str, Any] = {"code": self.code, "message": self.message, **self.more}
         return {**error, "details": list(self.details)} if self.details else error
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from stoker.twin import conditions
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Cloud
 
@@ -45,6 +46,20 @@ BUILT_IN: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
+    "40c5ff49-9181-41f8-ae61-143b0e78555e": (
+        "Desktop Virtualization Power On Off Contributor",
+        (
+            "Microsoft.Compute/virtualMachines/start/action",
+            "Microsoft.Compute/virtualMachines/read",
+            "Microsoft.Compute/virtualMachines/instanceView/read",
+            "Microsoft.Compute/virtualMachines/deallocate/action",
+            "Microsoft.Compute/virtualMachines/restart/action",
+            "Microsoft.Compute/virtualMachines/powerOff/action",
+            "Microsoft.Authorization/*/read",
+            "Microsoft.Resources/subscriptions/resourceGroups/read",
+        ),
+        (),
+    ),
     "f1a07417-d97a-45cb-824c-7a7467783830": (
         "Managed Identity Operator",
         (
@@ -72,20 +87,96 @@ class Role:
     left_out: tuple[str, ...] = ()
     condition: str = ""
 
-    def allows(self, action: str, body: Mapping[str, Any]) -> bool:
-        if not _fits(action, self.actions) or _fits(action, self.left_out):
+    def allows(self, facts: conditions.Facts) -> bool:
+        if not _fits(facts.action, self.actions) or _fits(facts.action, self.left_out):
             return False
-        return not self.condition or _holds(self.condition, action, body)
+        return not self.condition or conditions.holds(self.condition, facts)
 
 
 def check(
     cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
 ) -> None:
     """Refused where no role of the caller allows this action at this scope. `body` is what a condition looks at."""
-    held = roles(cloud, claims["oid"], scope)
-    if claims["appid"] == cloud.admin or any(role.allows(action, body or {}) for role in held):
-        return
-    raise Refused(
+    if not may(cloud, claims, action, scope, body):
+        raise _refused(claims, action, scope)
+
+
+def check_links(cloud: Cloud, claims: Mapping[str, Any], kind: str, scope: str, body: Mapping[str, Any]) -> None:
+    """Whoever makes something also needs the right to use what it refers to, wherever that is."""
+    for action, id in _links(kind, body):
+        if not may(cloud, claims, action, id):
+            raise Refused(
+                403,
+                "LinkedAuthorizationFailed",
+                f"The client '{claims['appid']}' with object id '{claims['oid']}' has permission to perform action "
+                f"'{kind}/write' on scope '{scope}'; however, it does not have permission to perform action "
+                f"'{action}' on the linked scope(s) '{id}' or the linked scope(s) are invalid.",
+            )
+
+
+def may(
+    cloud: Cloud, claims: Mapping[str, Any], action: str, scope: str, body: Mapping[str, Any] | None = None
+) -> bool:
+    if claims["appid"] == cloud.admin:
+        return True
+    there = cloud.find(scope) if action.lower() == f"{ASSIGNMENTS}/delete".lower() else None
+    given = body.get("properties", {}) if body else {}
+    facts = conditions.Facts(action, _attributes(cloud, given), _attributes(cloud, there.properties if there else {}))
+    return any(role.allows(facts) for role in roles(cloud, claims["oid"], scope))
+
+
+def principal_type(cloud: Cloud, given: Mapping[str, Any]) -> str:
+    """What the request says, or what the directory knows: logins and machines are service principals."""
+    known = {one.object_id for one in cloud.principals.values()}
+    machines = {
+        found
+        for one in cloud.resources.values()
+        for found in (one.properties.get("principalId"), (one.body.get("identity") or {}).get("principalId"))
+        if one.kind != ASSIGNMENTS
+    }
+    known_here = given.get("principalId") in known | machines
+    return str(given.get("principalType") or ("ServicePrincipal" if known_here else "User"))
+
+
+def _attributes(cloud: Cloud, given: Mapping[str, Any]) -> dict[str, str]:
+    """Of a role assignment, as conditions name them."""
+    if not given.get("roleDefinitionId"):
+        return {}
+    return {
+        "RoleDefinitionId": str(given["roleDefinitionId"]).rsplit("/", 1)[-1],
+        "PrincipalId": str(given.get("principalId", "")),
+        "PrincipalType": principal_type(cloud, given),
+    }
+
+
+def _links(kind: str, body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What a resource refers to, with the right that its maker needs there."""
+    properties = body.get("properties") or {}
+    for identity in (body.get("identity") or {}).get("userAssignedIdentities") or ():
+        yield "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", identity
+    for nic in (properties.get("networkProfile") or {}).get("networkInterfaces") or ():
+        yield "Microsoft.Network/networkInterfaces/join/action", str(nic.get("id", ""))
+    if kind.lower() == "microsoft.compute/virtualmachinescalesets":
+        network = (properties.get("virtualMachineProfile") or {}).get("networkProfile") or {}
+        for card in network.get("networkInterfaceConfigurations") or ():
+            yield from _joins(card.get("properties") or {})
+    if kind.lower() == "microsoft.network/networkinterfaces":
+        yield from _joins(properties)
+
+
+def _joins(properties: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of a network interface: to its firewall, its subnet and its public address."""
+    parts = [one.get("properties") or {} for one in properties.get("ipConfigurations") or ()]
+    named = [("networkSecurityGroups", properties.get("networkSecurityGroup"))]
+    named += [("virtualNetworks/subnets", one.get("subnet")) for one in parts]
+    named += [("publicIPAddresses", one.get("publicIPAddress")) for one in parts]
+    for word, reference in named:
+        if reference and reference.get("id"):
+            yield f"Microsoft.Network/{word}/join/action", str(reference["id"])
+
+
+def _refused(claims: Mapping[str, Any], action: str, scope: str) -> Refused:
+    return Refused(
         403,
         "AuthorizationFailed",
         f"The client '{claims['appid']}' with object id '{claims['oid']}' does not have authorization to perform "
@@ -95,9 +186,11 @@ def check(
 
 
 def roles(cloud: Cloud, object_id: str, scope: str) -> list[Role]:
-    """Those that are assigned at this scope or above it."""
+    """Those that are assigned at this scope or above it, once word of them has spread."""
     found: list[Role] = []
     for assignment in cloud.all(ASSIGNMENTS):
+        if assignment.created_at + cloud.weather.roles_spread_s > cloud.now:
+            continue
         above = assignment.target.scope.lower()
         if assignment.properties["principalId"] != object_id or not f"{scope.lower()}/".startswith(f"{above}/"):
             continue
@@ -126,17 +219,6 @@ def _permissions(cloud: Cloud, definition: str) -> list[tuple[tuple[str, ...], t
     own = next((one for one in cloud.all(DEFINITIONS) if one.name.lower() == name), None)
     listed = own.properties.get("permissions", ()) if own else ()
     return [(tuple(one.get("actions", ())), tuple(one.get("notActions", ()))) for one in listed]
-
-
-def _holds(condition: str, action: str, body: Mapping[str, Any]) -> bool:
-    """Conditions that say which role may be given to whom: both ids stand in them. Others hold, as in a dry run."""
-    if action.lower() == f"{ASSIGNMENTS}/delete".lower():
-        return f"!(ActionMatches{{'{ASSIGNMENTS}/delete'}})" not in condition
-    if action.lower() != f"{ASSIGNMENTS}/write".lower():
-        return True
-    given = body.get("properties", {})
-    role, principal = str(given.get("roleDefinitionId", "")).rsplit("/", 1)[-1], str(given.get("principalId", ""))
-    return bool(role and principal) and all(id.lower() in condition.lower() for id in (role, principal))
 
 
 def _fits(action: str, patterns: tuple[str, ...]) -> bool:

@@ -138,11 +138,21 @@ class Charge:
     """A stretch of time in which something cost money. `until` is None as long as it does."""
 
     resource: str
-    meter: str  # on-demand, spot, disk, address
+    meter: str  # on-demand, spot, disk, standard disk, address
     size: str
     region: str
     since: float
     until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Instances that a scale set has lost to evictions, and that the cloud tries to give back."""
+
+    set: str  # its id
+    missing: int
+    next_at: float  # the next try
+    until: float  # no try after this
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +183,14 @@ class Cloud:
     chores: Mapping[str, Chore] = field(default_factory=dict)  # in the order to do them
     notices: Mapping[str, Notice] = field(default_factory=dict)
     principals: Mapping[str, Principal] = field(default_factory=dict)
+    restores: Mapping[str, Restore] = field(default_factory=dict)  # by the set's id in lower case
     charges: tuple[Charge, ...] = ()
     prices: tuple[PriceOrder, ...] = ()
     quotas: Mapping[str, int] = field(default_factory=dict)  # `region/family`, ordered by hand
     faults: tuple[Fault, ...] = ()
     restrictions: tuple[str, ...] = ()  # `region/size` that cannot be had
+    standing: str = "Enabled"  # of the subscription: Warned, PastDue, Disabled or Deleted
+    unregistered: tuple[str, ...] = ()  # namespaces, in lower case, that the subscription has never registered for
     tokens_from: float = 0.0  # tokens issued before this moment (Unix time) are no longer good
 
     def find(self, id: str) -> Resource | None:
@@ -217,6 +230,9 @@ class Cloud:
 
     def order(self, *chores: Chore) -> Cloud:
         return replace(self, chores={**self.chores, **{chore.id: chore for chore in chores}})
+
+    def put_restore(self, restore: Restore) -> Cloud:
+        return replace(self, restores={**self.restores, restore.set.lower(): restore})
 
     def put_notice(self, notice: Notice) -> Cloud:
         return replace(self, notices={**self.notices, notice.id: notice})

@@ -20,8 +20,12 @@ class Weather:
     slow: float = 0.0  # of the requests
     slow_s: float = 3.0
     lost: float = 0.0  # of the answers, after the work was done
+    failed: float = 0.0  # of the requests, with an internal error before anything was done
     price_swing: float = 0.2  # how far spot prices move to either side
+    roles_spread_s: float = 0.0  # how long a new role or principal is unknown; minutes in Azure
+    stretch: float = 1.0  # how many times as long operations take
     first_events_s: float = 0.0  # how long the first answer of Scheduled Events takes; two minutes in Azure
+    restore_s: float = 60.0  # between tries to restore an evicted instance of a scale set; Azure does not say
 
     def next_eviction_s(self, machine: str, now: float) -> float:
         """How long a spot machine that starts now is left alone."""
@@ -39,9 +43,10 @@ class Weather:
         return draw(self.seed, "allocation", number) < self.allocation_failures
 
     def trouble(self, number: int) -> str:
-        """What befalls request `number`: `throttle`, `slow`, `lose` or nothing."""
+        """What befalls request `number`: `throttle`, `slow`, `lose`, `error` or nothing."""
         drawn = draw(self.seed, "request", number)
-        for word, share in (("throttle", self.throttled), ("slow", self.slow), ("lose", self.lost)):
+        troubles = {"throttle": self.throttled, "slow": self.slow, "lose": self.lost, "error": self.failed}
+        for word, share in troubles.items():
             if drawn < share:
                 return word
             drawn -= share
@@ -61,6 +66,19 @@ FORECASTS = {
         slow=0.05,
         lost=0.02,
         first_events_s=120,
+    ),
+    # Nothing is evicted, and everything that Azure may refuse, delay or forget for a while, it does.
+    "hostile": Weather(
+        allocation_failures=0.25,
+        throttled=0.04,
+        slow=0.04,
+        slow_s=2,
+        lost=0.02,
+        failed=0.03,
+        price_swing=0.6,
+        roles_spread_s=5,
+        stretch=4,
+        first_events_s=5,
     ),
 }
 
@@ -83,7 +101,8 @@ def pick(choices: tuple[float, ...], *key: object) -> float:
 class Fault:
     """Trouble ordered by hand. It befalls the next `times` requests that fit.
 
-    `kind` is `throttle`, `slow`, `lose`, `allocation` or `error`; an error answers with `status`, `code`, `message`.
+    `kind` is `throttle`, `slow`, `lose`, `allocation`, `error` or `refuse`; an error answers with `status`, `code`,
+    `message`, and a refusal does the same to a part of a deployment.
     """
 
     kind: str

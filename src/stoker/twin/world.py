@@ -118,25 +118,30 @@ class World:
         if self._machines:
             self._machines.expose(port)
 
-    def token_for(self, machine: str, resource: str) -> dict[str, Any]:
-        """What the metadata service answers to a machine that asks for a token. LookupError: it has no identity."""
-        return machine_token(self._cloud, machine, resource, time.time())
+    def token_for(self, machine: str, resource: str, identity: str = "") -> dict[str, Any]:
+        """What the metadata service answers to a machine that asks for a token. LookupError: it has no such identity,
+        or several and none is named."""
+        return machine_token(self._cloud, machine, resource, time.time(), identity)
 
     def acknowledged(self, machine: str, ids: Sequence[str]) -> None:
         self.change(lambda cloud, now: (events.acknowledged(cloud, machine, ids, now), None))
 
 
-def machine_token(cloud: Cloud, machine: str, resource: str, unix_now: float) -> dict[str, Any]:
+def machine_token(cloud: Cloud, machine: str, resource: str, unix_now: float, identity: str = "") -> dict[str, Any]:
+    """`identity` names one by its resource id, its client or its object."""
     instance = next((one for one in cloud.instances.values() if one.name == machine), None)
     vm = cloud.find(instance.vm) if instance else None
-    identity = (vm.body.get("identity") or {}) if vm else {}
-    named = list((identity.get("userAssignedIdentities") or {}).values())
-    if identity.get("principalId"):
-        client, principal = identity["principalId"], identity["principalId"]
-    elif len(named) == 1:
-        client, principal = named[0]["clientId"], named[0]["principalId"]
+    has = (vm.body.get("identity") or {}) if vm else {}
+    named = {id.lower(): one for id, one in (has.get("userAssignedIdentities") or {}).items()}
+    own = {"clientId": has.get("principalId"), "principalId": has.get("principalId")}
+    if identity:
+        found = [one for id, one in named.items() if identity.lower() in (id, *(str(word) for word in one.values()))]
+        found += [own] if identity == own["principalId"] else []
     else:
+        found = [own] if has.get("principalId") else list(named.values())
+    if len(found) != 1:
         raise LookupError("Identity not found")
+    client, principal = str(found[0]["clientId"]), str(found[0]["principalId"])
     issued = tokens.issue(cloud, client, principal, resource, unix_now)
     times = {"expires_on": str(int(unix_now) + tokens.LIFETIME_S), "not_before": str(int(unix_now))}
     return {**issued, **times, "expires_in": str(tokens.LIFETIME_S), "client_id": client, "resource": resource}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import catalog, prices, quota, weather
-from stoker.twin.arm import groups
+from stoker.twin.arm import groups, vmrules
 from stoker.twin.arm.ask import Ask, needed
 from stoker.twin.refusal import allocation_failed, conflict, invalid, sku_not_available
 from stoker.twin.state import Cloud
@@ -27,17 +27,18 @@ def admit(cloud: Cloud, ask: Ask) -> catalog.Size:
             f"{', '.join(size.name for size in catalog.sizes_in(region))}."
         )
     size = catalog.size_in(wanted, region)
-    if size is None or f"{region}/{wanted}".lower() in cloud.restrictions:
+    if size is None or size.closed or size.retired or f"{region}/{wanted}".lower() in cloud.restrictions:
         raise sku_not_available(wanted, region)
     given = ask.body["properties"]
     spot = str(given.get("priority", "")).lower() == "spot"
-    _check_zones(ask, region)
+    _check_zones(ask, size, region)
+    vmrules.check(cloud, ask, size, region)
     _check_spot(cloud, ask, given, size, region)
     quota.check(cloud, region, size, spot)
     return size
 
 
-def _check_zones(ask: Ask, region: str) -> None:
+def _check_zones(ask: Ask, size: catalog.Size, region: str) -> None:
     for zone in ask.body.get("zones") or ():
         if zone not in catalog.REGIONS[region].zones:
             raise invalid(
@@ -45,6 +46,8 @@ def _check_zones(ask: Ask, region: str) -> None:
                 f"'{region}'.",
                 "InvalidAvailabilityZone",
             )
+        if zone in catalog.withheld_zones(size, region):
+            raise sku_not_available(size.name, region)
 
 
 def _check_spot(cloud: Cloud, ask: Ask, given: Mapping[str, Any], size: catalog.Size, region: str) -> None:

@@ -81,7 +81,8 @@ def begin(
 ) -> tuple[Cloud, Operation]:
     """A long-running operation starts; its chores can be added to it."""
     id = ask.uuid("operation", verb, about)
-    operation = Operation(id, verb, about or ask.id, ask.now, ask.now + takes_s, error=error or {})
+    due_at = ask.now + takes_s * cloud.weather.stretch
+    operation = Operation(id, verb, about or ask.id, ask.now, due_at, error=error or {})
     return cloud.put_operation(operation), operation
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import ids, rights
-from stoker.twin.arm import generic, groups
+from stoker.twin import ids, rights, weather
+from stoker.twin.arm import bodies, generic, groups, policies, standing, versions
 from stoker.twin.arm.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
 from stoker.twin.arm.template import Scope, evaluate
 from stoker.twin.refusal import Refused, conflict
@@ -32,7 +32,8 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         "correlationId": ask.uuid("correlation"),
         "outputResources": [{"id": _id(ask, one)} for one in planned],
     }
-    deployment = Resource(ask.id, {"properties": shown}, ask.now)
+    tags = {"tags": dict(ask.body["tags"])} if ask.body.get("tags") else {}
+    deployment = Resource(ask.id, {**tags, "properties": shown}, ask.now)
     cloud = cloud.put(deployment)
     before = set(cloud.operations)
     cloud, refusal = _apply(cloud, ask, planned)
@@ -68,6 +69,18 @@ def validate(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, Answer(200, {"id": ask.id, "name": ask.target.name, "type": DEPLOYMENTS, "properties": properties})
 
 
+@route("POST", DEPLOYMENTS, "whatIf")
+def what_if(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """What a deployment would make or change; refused as `validate` is."""
+    _, checked = validate(cloud, ask)
+    ids_ = [str(one["id"]) for one in checked.body["properties"]["validatedResources"]]
+    changes = [{"resourceId": id, "changeType": "Modify" if cloud.find(id) else "Create"} for id in ids_]
+    cloud, operation = begin(cloud, ask, "run", 0.0)
+    result = {"status": "Succeeded", "properties": {"correlationId": ask.uuid("what-if"), "changes": changes}}
+    operation = replace(operation, result=result)
+    return cloud.put_operation(operation), accepted(ask, operation)
+
+
 _SEE_INSIDE = (
     "The template deployment is not valid according to the validation procedure. See inner errors for details."
 )
@@ -90,7 +103,33 @@ def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return cloud, page(ask, [one.answer() for one in cloud.all(DEPLOYMENTS, ask.target.group)])
 
 
-generic.deletable(DEPLOYMENTS)
+@route("POST", DEPLOYMENTS, "cancel")
+def cancel(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """What has been asked for already is made all the same; nobody waits for it any more."""
+    groups.require(cloud, ask)
+    there = cloud.find(ask.id)
+    if there is None:
+        raise Refused(404, "DeploymentNotFound", f"Deployment '{ask.target.name}' could not be found.")
+    if there.properties["provisioningState"] != "Running":
+        raise conflict(
+            f"Unable to cancel deployment '{there.name}': it is in the terminal state "
+            f"'{there.properties['provisioningState']}'.",
+            "DeploymentCannotBeCancelled",
+        )
+    ended = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("put", there.id)]
+    for one in ended:
+        cloud = cloud.put_operation(replace(one, status="Canceled", ended_at=ask.now))
+    return cloud.put(there.having(provisioningState="Canceled")), Answer(204)
+
+
+def _not_running(_cloud: Cloud, deployment: Resource) -> None:
+    if deployment.properties["provisioningState"] == "Running":
+        raise conflict(
+            f"Unable to delete deployment '{deployment.name}': it is in the active state.", "DeploymentActive"
+        )
+
+
+generic.deletable(DEPLOYMENTS, _not_running)
 
 
 def _resources(cloud: Cloud, ask: Ask) -> list[dict[str, Any]]:
@@ -115,14 +154,14 @@ def _scope(cloud: Cloud, ask: Ask) -> Scope:
             values[name] = declaration["defaultValue"]
     target = ask.target
 
-    def reference(name: str) -> Any:
+    def reference(name: str) -> Mapping[str, Any]:
         wanted = (
             name if name.startswith("/") else next((key for key in cloud.resources if key.endswith(name.lower())), "")
         )
         found = cloud.find(wanted)
         if found is None:
             raise Refused(400, "InvalidTemplate", f"The resource '{name}' is not defined in the template.")
-        return found.properties
+        return found.answer()
 
     variables = given["template"].get("variables") or {}
     region = groups.require(cloud, ask).region
@@ -160,19 +199,24 @@ def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud
         handler = ROUTES.get(("PUT", part.target.kind.lower(), ""))
         if handler is None:
             return cloud, Refused(400, "InvalidTemplate", f"The twin has no resource type '{one['type']}'.")
+        fault, left = weather.take(cloud.faults, ("refuse",), "PUT", part.path)
+        if fault:  # ordered by hand: as a policy of the subscription refuses a part
+            return replace(cloud, faults=left), Refused(fault.status, fault.code, fault.message)
         try:
+            versions.check(part)
             _check_rights(cloud, part)
-            cloud, _ = handler(cloud, part)
+            standing.check(cloud, part)
+            policies.check(cloud, part)
+            cloud, _ = handler(cloud, bodies.checked(part))
         except Refused as refusal:
             return cloud, refusal
     return cloud, None
 
 
 def _check_rights(cloud: Cloud, part: Ask) -> None:
-    """A deployment may do what its maker may: each part is asked for in their name, and so is each identity it uses."""
+    """A deployment may do what its maker may: each part is asked for in their name, and so is what it refers to."""
     rights.check(cloud, part.claims, f"{part.target.kind}/write", part.id, part.body)
-    for identity in (part.body.get("identity") or {}).get("userAssignedIdentities") or ():
-        rights.check(cloud, part.claims, "Microsoft.ManagedIdentity/userAssignedIdentities/assign/action", identity)
+    rights.check_links(cloud, part.claims, part.target.kind, part.id, part.body)
 
 
 _BODY = ("location", "tags", "sku", "zones", "kind", "identity", "plan", "properties")

@@ -2,41 +2,61 @@
 
 from __future__ import annotations
 
-import re
+from difflib import get_close_matches
 
 from stoker.twin import ids, rights
 from stoker.twin.arm import (  # importing a noun registers its routes
+    bodies,
     budgets,
     deployments,
     disks,
+    extensions,
     generic,
     groups,
     identities,
     network,
     operations,
     places,
+    policies,
     roles,
+    scalesets,
+    standing,
     storage,
+    versions,
     vmactions,
     vms,
     vmview,
 )
 from stoker.twin.arm.ask import ROUTES, Answer, Ask
-from stoker.twin.refusal import Refused, invalid, locked
+from stoker.twin.refusal import Refused, locked
 from stoker.twin.state import Cloud
 
 NOUNS = (
-    *(budgets, deployments, disks, generic, groups, identities, network, operations, places, roles, storage),
+    *(
+        budgets,
+        deployments,
+        disks,
+        extensions,
+        generic,
+        groups,
+        identities,
+        network,
+        operations,
+        places,
+        policies,
+        roles,
+        scalesets,
+        storage,
+    ),
     *(vmactions, vms, vmview),
 )
 
-_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta)?$")
 _VERBS = {"GET": "read", "HEAD": "read", "PUT": "write", "PATCH": "write", "DELETE": "delete"}
 _READ_BY_POST = {"validate", "exportTemplate", "whatIf"}
 
 
 def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    _check_version(ask)
+    versions.check_form(ask)
     target = ask.target
     if target.subscription and target.subscription.lower() != cloud.subscription.lower():
         raise Refused(404, "SubscriptionNotFound", f"The subscription '{target.subscription}' could not be found.")
@@ -45,8 +65,13 @@ def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         raise _nobody(ask)
     if target.subscription and not _follows_up(target):
         rights.check(cloud, ask.claims, action(ask), target.id if not _collection(ask) else target.scope, ask.body)
+        if ask.method in ("PUT", "PATCH"):
+            rights.check_links(cloud, ask.claims, target.kind, target.id, ask.body)
+    versions.check(ask)
+    standing.check(cloud, ask)
     _check_locks(cloud, ask)
-    return handler(cloud, ask)
+    policies.check(cloud, ask)
+    return handler(cloud, bodies.checked(ask))
 
 
 def action(ask: Ask) -> str:
@@ -67,16 +92,6 @@ def _follows_up(target: ids.Target) -> bool:
     return target.kind.lower().endswith(("/operations", "/operationresults"))
 
 
-def _check_version(ask: Ask) -> None:
-    if not ask.version:
-        raise invalid(
-            "The api-version query parameter (?api-version=) is required for all requests.",
-            "MissingApiVersionParameter",
-        )
-    if not _VERSION.match(ask.version):
-        raise invalid(f"The api-version '{ask.version}' is invalid.", "InvalidApiVersionParameter")
-
-
 def _check_locks(cloud: Cloud, ask: Ask) -> None:
     verb = _VERBS.get(ask.method, "write")
     if verb == "read" or ask.target.tail in _READ_BY_POST or ask.target.kind == roles.LOCKS:
@@ -86,10 +101,17 @@ def _check_locks(cloud: Cloud, ask: Ask) -> None:
 
 
 def _nobody(ask: Ask) -> Refused:
-    target = ask.target
-    if any(kind == target.kind.lower() for _, kind, _ in ROUTES):
-        return Refused(
-            405, "MethodNotAllowed", f"The twin does not answer {ask.method} of '{target.kind}/{target.tail}'."
-        )
-    word = f"{target.kind}/{target.tail}".rstrip("/")
-    return Refused(404, "InvalidResourceType", f"The resource type '{word}' could not be found: the twin has none.")
+    """One sentence with the nearest thing that the twin has."""
+    kind, word = ask.target.kind, f"{ask.target.kind}/{ask.target.tail}".strip("/")
+    same = sorted({f"{method} {tail}".strip() for method, known, tail in ROUTES if known == kind.lower()})
+    if same and "/" in kind:
+        message = f"The twin does not answer {ask.method} of '{word}'; for '{kind}' it answers {', '.join(same)}."
+        return Refused(405, "MethodNotAllowed", message)
+    kinds = sorted({_spelt(known) for _, known, _ in ROUTES if "/" in known and "/locations" not in known})
+    nearest = get_close_matches(word, kinds, n=1, cutoff=0.0)
+    message = f"The resource type '{word}' could not be found: the twin has none; the nearest it has is '{nearest[0]}'."
+    return Refused(404, "InvalidResourceType", message)
+
+
+def _spelt(kind: str) -> str:
+    return "/".join(ids.spelt(word) for word in kind.split("/"))

@@ -88,7 +88,12 @@ def store(cloud: Cloud, ask: Ask, properties: Mapping[str, Any], **more: Any) ->
     return cloud.put(resource), Answer(200 if there else 201, resource.answer())
 
 
-_UNLISTED = ("Microsoft.Authorization/", "Microsoft.Consumption/", "Microsoft.Storage/storageAccounts/blobServices/")
+_UNLISTED = (
+    "Microsoft.Authorization/",
+    "Microsoft.Consumption/",
+    "Microsoft.Resources/",
+    "Microsoft.Storage/storageAccounts/blobServices/",
+)
 
 
 def _no_parts(resource: Resource) -> bool:

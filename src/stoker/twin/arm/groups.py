@@ -64,6 +64,7 @@ def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     """Machines are switched off at once; all is gone when the operation ends. Twice is one deletion."""
     group = require(cloud, ask)
+    _check_forced(ask.query.get("forceDeletionTypes", ""))
     under_way = [
         one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("group.delete", group.id)
     ]
@@ -75,6 +76,12 @@ def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         if resource.kind == lifecycle.VMS:
             cloud = lifecycle.destroy(cloud, resource.id, cloud.operations[operation.id], ask.now)
     return cloud, _accepted(ask, operation)
+
+
+def _check_forced(text: str) -> None:
+    for kind in filter(None, text.split(",")):
+        if kind.strip().lower() not in (lifecycle.VMS.lower(), lifecycle.SETS.lower()):
+            raise invalid(f"The resource type '{kind}' cannot be deleted by force.", "InvalidForceDeletionTypes")
 
 
 def _accepted(ask: Ask, operation: Operation) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from stoker.twin import ids, meter
-from stoker.twin.arm import generic
+from stoker.twin.arm import generic, groups, networkrules
 from stoker.twin.arm.ask import Answer, Ask, needed, page, route
 from stoker.twin.refusal import Refused, invalid, not_found, parent_not_found
 from stoker.twin.state import Charge, Cloud, Resource
@@ -29,16 +29,16 @@ _FIRST_HOST = 4  # Azure keeps the first four of each subnet
 @route("PUT", NETWORKS)
 def put_network(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     given = ask.body.get("properties", {})
-    needed(given, "addressSpace", "addressPrefixes")
-    return generic.store(
-        cloud, ask, {**given, "subnets": [_part(ask, "subnets", one) for one in given.get("subnets", ())]}
-    )
+    subnets = [_part(ask, "subnets", one) for one in given.get("subnets", ())]
+    networkrules.check_subnets(needed(given, "addressSpace", "addressPrefixes"), subnets)
+    return generic.store(cloud, ask, {**given, "subnets": subnets})
 
 
 @route("PUT", RULES)
 def put_rules(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     given = ask.body.get("properties", {})
     rules = [_part(ask, "securityRules", one) for one in given.get("securityRules", ())]
+    networkrules.check_rules(rules)
     return generic.store(cloud, ask, {**given, "securityRules": rules})
 
 
@@ -66,6 +66,10 @@ def _parts(kind: str, word: str) -> None:
         known = names(owner)
         part = _part(ask.at(owner.id, {}), word, {**ask.body, "name": ask.target.name})
         changed = {**known, ask.target.name.lower(): part}
+        if word == "securityRules":
+            networkrules.check_rules(list(changed.values()))
+        else:
+            networkrules.check_subnets(owner.properties["addressSpace"]["addressPrefixes"], list(changed.values()))
         status = 200 if ask.target.name.lower() in known else 201
         return cloud.put(owner.having(**{word: list(changed.values())})), Answer(status, part)
 
@@ -115,6 +119,9 @@ def _public(ask: Ask) -> Iterator[str]:
 def put_nic(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     there = cloud.find(ask.id)
     given = ask.body.get("properties", {})
+    region = groups.region_of(cloud, ask)
+    if (rules := (given.get("networkSecurityGroup") or {}).get("id")) is not None:
+        _same_region(cloud, str(rules), region)
     configurations = [
         _configuration(cloud, ask, one, there) for one in needed(ask.body, "properties", "ipConfigurations")
     ]
@@ -140,10 +147,12 @@ def put_nic(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 def _configuration(cloud: Cloud, ask: Ask, given: Mapping[str, Any], there: Resource | None) -> dict[str, Any]:
     properties = given.get("properties", {})
     subnet = str(needed(properties, "subnet", "id"))
+    region = groups.region_of(cloud, ask)
     prefix = prefix_of(cloud, subnet)
+    _same_region(cloud, subnet.rsplit("/subnets/", 1)[0], region)
     public = (properties.get("publicIPAddress") or {}).get("id")
-    if public and cloud.find(public) is None:
-        raise _reference(public)
+    if public:
+        _same_region(cloud, str(public), region)
     before = there.properties["ipConfigurations"][0]["properties"] if there else {}
     wanted = properties.get("privateIPAddress") or before.get("privateIPAddress")
     id = f"{ask.id}/ipConfigurations/{given.get('name', 'ipconfig1')}"
@@ -160,13 +169,26 @@ def _configuration(cloud: Cloud, ask: Ask, given: Mapping[str, Any], there: Reso
     }
 
 
-def prefix_of(cloud: Cloud, subnet: str) -> str:
-    network = cloud.find(subnet.rsplit("/subnets/", 1)[0])
+def _same_region(cloud: Cloud, id: str, region: str) -> None:
+    found = cloud.find(id)
+    if found is None or found.region != region:
+        raise _reference(id)
+
+
+def subnet(cloud: Cloud, id: str) -> Mapping[str, Any]:
+    """Its properties."""
+    network = cloud.find(id.rsplit("/subnets/", 1)[0])
     for part in network.properties.get("subnets", ()) if network else ():
-        if str(part["id"]).lower() == subnet.lower():
-            prefixes = part["properties"].get("addressPrefixes") or [part["properties"].get("addressPrefix")]
-            return str(prefixes[0])
-    raise _reference(subnet)
+        if str(part["id"]).lower() == id.lower():
+            properties: Mapping[str, Any] = part["properties"]
+            return properties
+    raise _reference(id)
+
+
+def prefix_of(cloud: Cloud, id: str) -> str:
+    found = subnet(cloud, id)
+    prefixes = found.get("addressPrefixes") or [found.get("addressPrefix")]
+    return str(prefixes[0])
 
 
 def _free(cloud: Cloud, subnet: str, prefix: str) -> str:

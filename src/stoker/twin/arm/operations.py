@@ -35,7 +35,8 @@ def result(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         return cloud, Answer(202, None, again)
     if operation.error:
         raise Refused(409, str(operation.error["code"]), str(operation.error["message"]))
-    return cloud, Answer(200, operation.result)
+    made = cloud.find(operation.about) if operation.verb == "put" and operation.result is None else None
+    return cloud, Answer(200, made.answer() if made else operation.result)
 
 
 def _find(cloud: Cloud, ask: Ask) -> Operation:

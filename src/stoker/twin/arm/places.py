@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.twin import catalog, ids, odata, quota
+from stoker.twin import catalog, ids, images, odata, quota
+from stoker.twin.arm import standing
 from stoker.twin.arm.ask import ROUTES, Answer, Ask, page, route
+from stoker.twin.arm.versions import versions_of
 from stoker.twin.refusal import Refused, invalid
+from stoker.twin.skus import disk_sku, host_sku, sku
 from stoker.twin.state import Cloud
 
 _IMAGES = "Microsoft.Compute/locations/publishers/artifacttypes/offers/skus"
 _VERSIONS = f"{_IMAGES}/versions"
-IMAGE_VERSION = "24.04.202611010"
-IMAGE_ALIASES = {
-    "Ubuntu2204": ("Canonical", "0001-com-ubuntu-server-jammy", "22_04-lts-gen2"),
-    "Ubuntu2404": ("Canonical", "ubuntu-24_04-lts", "server"),
-    "Debian12": ("Debian", "debian-12", "12-gen2"),
-}
 
 
 @route("GET", "", "tenants")
@@ -41,7 +38,7 @@ def _subscription(cloud: Cloud) -> dict[str, Any]:
         "subscriptionId": cloud.subscription,
         "tenantId": cloud.tenant,
         "displayName": "Twin",
-        "state": "Enabled",
+        "state": cloud.standing,
         "subscriptionPolicies": {"spendingLimit": "Off", "quotaId": "PayAsYouGo_2014-09-01"},
     }
 
@@ -72,36 +69,52 @@ def provider(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 
 def _provider(cloud: Cloud, namespace: str) -> dict[str, Any]:
-    """All the kinds that the twin answers for. Versions are not kept apart: the newest way is the only one."""
+    """All the kinds that the twin answers for. Versions have their names, and all of them the newest behaviour."""
     kinds = {
         kind.partition("/")[2] for method, kind, tail in ROUTES if kind.split("/")[0] == namespace.lower() and not tail
     }
     places = [region.title for region in catalog.REGIONS.values()]
     types = [
-        {"resourceType": ids.spelt(kind), "locations": places, "apiVersions": ["2024-11-01", "2024-07-01"]}
+        {
+            "resourceType": "/".join(ids.spelt(word) for word in kind.split("/")),
+            "locations": places,
+            "apiVersions": list(reversed(versions_of(f"{namespace}/{kind}"))),
+        }
         for kind in sorted(kinds - {""})
     ]
     spelt = ids.spelt(namespace)
     id = f"/subscriptions/{cloud.subscription}/providers/{spelt}"
-    return {"id": id, "namespace": spelt, "registrationState": "Registered", "resourceTypes": types}
+    state = standing.registration(cloud, namespace)
+    return {"id": id, "namespace": spelt, "registrationState": state, "resourceTypes": types}
+
+
+def register(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Azure takes a minute or two, and says `Registering` meanwhile."""
+    answer = {**_provider(cloud, ask.target.kind), "registrationState": "Registering"}
+    return standing.registered(cloud, ask.target.kind), Answer(200, answer)
+
+
+def unregister(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    cloud = standing.unregistered(cloud, ask.target.kind)
+    return cloud, Answer(200, _provider(cloud, ask.target.kind))
 
 
 for _namespace in ("Compute", "Network", "Resources", "ManagedIdentity", "Authorization", "Storage"):
     route("GET", f"Microsoft.{_namespace}")(provider)
-    route("POST", f"Microsoft.{_namespace}", "register")(provider)
+    route("POST", f"Microsoft.{_namespace}", "register")(register)
+    route("POST", f"Microsoft.{_namespace}", "unregister")(unregister)
 
 
 @route("GET", "Microsoft.Compute", "skus")
 def skus(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """All sizes of all regions, or of the one in the filter."""
+    """Everything of all regions, or of the one in the filter: machines, and what is beside them in the list."""
     text = ask.query.get("$filter", "")
     test = odata.parse(text) if text else lambda _: True
-    found = [
-        catalog.sku(size, region, f"{region}/{size.name}".lower() in cloud.restrictions)
-        for region in catalog.REGIONS
-        if test({"location": region})
-        for size in catalog.sizes_in(region)
-    ]
+    found = []
+    for region in filter(lambda name: test({"location": name}), catalog.REGIONS):
+        found += [disk_sku("Premium_LRS", "Premium", "P10", region), host_sku(region)]
+        for size in catalog.sizes_in(region):
+            found.append(sku(size, region, restricted=f"{region}/{size.name}".lower() in cloud.restrictions))
     return cloud, Answer(200, {"value": found})
 
 
@@ -135,24 +148,32 @@ def _region(ask: Ask) -> str:
 
 @route("GET", _IMAGES, "versions")
 def image_versions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """Every publisher has every image: the machine's disk is this computer's own system anyway."""
-    return cloud, Answer(200, [_image(ask, f"{ask.id}/versions/{IMAGE_VERSION}", IMAGE_VERSION)])
+    _known(ask, images.VERSION)
+    return cloud, Answer(200, [_image(ask, f"{ask.id}/versions/{images.VERSION}", images.VERSION)])
 
 
 @route("GET", _VERSIONS)
 def image_version(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    if ask.target.name.lower() == "latest":
-        raise Refused(404, "ImageNotFound", "The platform image version 'latest' was not found.")
-    image = _image(ask, ask.id, ask.target.name)
+    image = _known(ask, "" if ask.target.name.lower() == "latest" else ask.target.name)
     properties = {
-        "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": catalog.DEFAULT_DISK_GB},
+        "osDiskImage": {"operatingSystem": "Linux", "sizeInGb": image.disk_gb},
         "dataDiskImages": [],
-        "hyperVGeneration": "V2",
-        "architecture": "x64",
+        "hyperVGeneration": image.generation,
+        "architecture": image.architecture,
         "automaticOSUpgradeProperties": {"automaticOSUpgradeSupported": False},
         "features": [],
     }
-    return cloud, Answer(200, {**image, "properties": properties})
+    return cloud, Answer(200, {**_image(ask, ask.id, ask.target.name), "properties": properties})
+
+
+def _known(ask: Ask, version: str) -> images.Image:
+    _, publisher, _, offer, sku, *_ = ask.target.names
+    image = images.named({"publisher": publisher, "offer": offer, "sku": sku, "version": version})
+    if image is None:
+        raise Refused(
+            404, "NotFound", f"Artifact: VMImage was not found: {publisher}:{offer}:{sku}:{version or 'latest'}."
+        )
+    return image
 
 
 def _image(ask: Ask, id: str, version: str) -> dict[str, Any]:

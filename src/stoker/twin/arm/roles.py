@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from stoker.twin import rights
 from stoker.twin.arm.ask import Answer, Ask, needed, page, route, shown
+from stoker.twin.directory import people
 from stoker.twin.refusal import Refused, conflict, invalid, not_found
 from stoker.twin.state import Cloud, Resource
 
@@ -21,6 +23,7 @@ def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
         raise Refused(
             404, "RoleDefinitionDoesNotExist", f"The specified role definition with ID '{role}' does not exist."
         )
+    _check_principal(cloud, ask, given, principal)
     for one in cloud.all(rights.ASSIGNMENTS):
         same = (one.target.scope.lower(), one.properties["principalId"]) == (ask.target.scope.lower(), principal)
         if same and one.properties["roleDefinitionId"].rsplit("/", 1)[-1] == role.rsplit("/", 1)[-1]:
@@ -33,9 +36,32 @@ def put_assignment(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
             "Tenant ID, application ID, principal ID, and scope are not allowed to be updated.",
             "RoleAssignmentUpdateNotPermitted",
         )
-    properties = {"principalType": "ServicePrincipal", **given, "scope": ask.target.scope, "createdOn": ask.stamp()}
+    properties = {
+        "principalType": rights.principal_type(cloud, given),
+        **given,
+        "scope": ask.target.scope,
+        "createdOn": ask.stamp(),
+    }
     assignment = Resource(ask.id, {"properties": properties}, ask.now)
     return cloud.put(assignment), Answer(201, assignment.answer())
+
+
+def _check_principal(cloud: Cloud, ask: Ask, given: Mapping[str, Any], principal: str) -> None:
+    """Whoever says what kind of principal it is, is believed; else the directory is asked, which hears of news late."""
+    late_s = cloud.weather.roles_spread_s
+    if given.get("principalType") or any(
+        one.object_id == principal and one.since + late_s <= ask.now for one in people(cloud)
+    ):
+        return
+    raise invalid(
+        f"Principal {principal} does not exist in the directory {cloud.tenant}. Check that you have the correct "
+        "principal "
+        "ID. If you are creating this principal and then immediately assigning a role, this error might be related "
+        "to a "
+        "replication delay. In this case, set the role assignment principalType property to a value, such as "
+        "ServicePrincipal, User, or Group.  See https://aka.ms/docs-principaltype",
+        "PrincipalNotFound",
+    )
 
 
 @route("PUT", rights.DEFINITIONS)
@@ -76,6 +102,19 @@ def _built_in(ask: Ask, name: str) -> dict[str, Any]:
     properties = {"roleName": title, "type": "BuiltInRole", "permissions": permissions, "assignableScopes": ["/"]}
     id = f"/subscriptions/{ask.target.subscription}/providers/{rights.DEFINITIONS}/{name}"
     return {"id": id, "name": name, "type": rights.DEFINITIONS, "properties": properties}
+
+
+@route("GET", "Microsoft.Authorization", "permissions")
+def permissions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """What the caller may do at the scope, by all of their roles."""
+    every = [rights.Role(("*",))] if ask.claims["appid"] == cloud.admin else []
+    found = every or rights.roles(cloud, str(ask.claims["oid"]), ask.target.scope)
+    given = [
+        {"actions": list(one.actions), "notActions": list(one.left_out), "dataActions": [], "notDataActions": []}
+        | ({"condition": one.condition, "conditionVersion": "2.0"} if one.condition else {})
+        for one in found
+    ]
+    return cloud, page(ask, given)
 
 
 @route("PUT", LOCKS)

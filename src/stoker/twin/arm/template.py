@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"\s*('(?:[^']|'')*'|-?\d+(?:\.\d+)?|[A-Za-z_][\w]*|[()\[\].
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What expressions can refer to. `reference` gives the properties of a resource by its id or name."""
+    """What expressions can refer to. `reference` gives a resource by its id or name, as its own GET would."""
 
     parameters: Mapping[str, Any]
     variables: Mapping[str, Any]
@@ -26,7 +26,7 @@ class Scope:
     tenant: str
     group: str
     region: str
-    reference: Callable[[str], Any]
+    reference: Callable[[str], Mapping[str, Any]]
 
 
 def evaluate(value: Any, scope: Scope) -> Any:
@@ -126,6 +126,12 @@ def _resource_id(scope: Scope, *words: str) -> str:
     return ids.resource_id(scope.subscription, group, given[kind], *given[kind + 1 :])
 
 
+def _reference(scope: Scope, name: str, _version: str = "", part: str = "") -> Any:
+    """Its properties; all of it where the third word is `Full`."""
+    found = scope.reference(name)
+    return found if part.lower() == "full" else found.get("properties", {})
+
+
 def _group(scope: Scope) -> dict[str, str]:
     return {"id": ids.group_id(scope.subscription, scope.group), "name": scope.group, "location": scope.region}
 
@@ -158,7 +164,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "format": _format,
     "resourceid": _resource_id,
     "subscriptionresourceid": _subscription_id,
-    "reference": lambda scope, name, *_: scope.reference(name),
+    "reference": lambda scope, name, *more: _reference(scope, name, *more),
     "resourcegroup": _group,
     "subscription": _subscription,
     "base64": lambda _, text: base64.b64encode(text.encode()).decode(),

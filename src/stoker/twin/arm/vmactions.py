@@ -1,4 +1,4 @@
-"""What can be done to a VM: power, commands, extensions, and an eviction for practice."""
+"""What can be done to a VM: power, commands, and an eviction for practice."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin import events, lifecycle, quota
-from stoker.twin.arm import admission, generic, groups, vmparts
-from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route, shown
+from stoker.twin.arm import admission, generic, vmparts
+from stoker.twin.arm.ask import Answer, Ask, accepted, begin, route
 from stoker.twin.lifecycle import VMS
-from stoker.twin.refusal import Refused, conflict, invalid, not_found
+from stoker.twin.refusal import Refused, conflict, invalid
 from stoker.twin.state import Cloud, Instance, Power, Resource
 
-EXTENSIONS = f"{VMS}/extensions"
-
 _POWER_S = 0.5
-_EXTENSION_S = 0.5
 _SIMULATED_NOTICE_S = 30.0
 
 
@@ -94,42 +91,6 @@ def run_command(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return lifecycle.begin(cloud, operation, order), accepted(ask, operation)
 
 
-@route("PUT", EXTENSIONS)
-def put_extension(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    """A custom script runs in the machine; any other extension succeeds and does nothing."""
-    vm = cloud.find(ask.target.parent.id)
-    groups.require(cloud, ask)
-    instance = cloud.instance(vm.id) if vm else None
-    if vm is None or instance is None:
-        raise not_found(VMS, ask.target.names[0], ask.target.group)
-    if instance.power not in (Power.RUNNING, Power.STARTING):
-        raise _not_running()
-    there = cloud.find(ask.id)
-    given = ask.body.get("properties", {})
-    visible = {key: value for key, value in given.items() if key != "protectedSettings"}
-    extension = Resource(there.id if there else ask.id, {"location": vm.region}, ask.now)
-    extension = extension.having(**visible, provisioningState="Creating")
-    cloud, operation = begin(cloud.put(extension), ask, "put", _EXTENSION_S)
-    settings = {**(given.get("settings") or {}), **(given.get("protectedSettings") or {})}
-    if str(given.get("type", "")).lower() == "customscript" and settings.get("commandToExecute"):
-        order = lifecycle.chore(cloud, "run", instance, ask.now, script=settings["commandToExecute"], form="extension")
-        cloud = lifecycle.begin(cloud, operation, order)
-    return cloud, accepted(ask, operation, extension.answer(), status=200 if there else 201)
-
-
-@route("GET", EXTENSIONS)
-def get_extension(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, Answer(200, generic.require(cloud, ask).answer())
-
-
-@route("GET", VMS, "extensions")
-def list_extensions(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return cloud, page(ask, shown(list(cloud.below(generic.require(cloud, ask).id))))
-
-
-generic.deletable(EXTENSIONS)
-
-
 def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
     vm = generic.require(cloud, ask)
     vmparts.refuse_deleting(vm, ask.target.tail)
@@ -142,11 +103,11 @@ def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
 def _running(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
     vm, instance = _both(cloud, ask)
     if instance.power not in (Power.RUNNING, Power.STARTING):
-        raise _not_running()
+        raise not_running()
     return vm, instance
 
 
-def _not_running() -> Refused:
+def not_running() -> Refused:
     return conflict("The operation requires the VM to be running (or set to run).", "OperationNotAllowed")
 
 

@@ -1,20 +1,17 @@
-"""The parts of a VM: its interfaces, disks and identity, what it keeps secret, and what its machine is told."""
+"""The parts of a VM: its interfaces and identity, what it keeps secret, and what its machine is told."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from stoker.twin import catalog, ids
+from stoker.twin import ids, lifecycle
 from stoker.twin.arm import network
 from stoker.twin.arm.ask import Ask
-from stoker.twin.arm.disks import DISKS
-from stoker.twin.arm.disks import put as put_disk
 from stoker.twin.arm.identities import IDENTITIES
-from stoker.twin.refusal import Refused, conflict, invalid
+from stoker.twin.refusal import conflict, invalid
 from stoker.twin.state import Cloud, Resource
 
 _SECRET = (("osProfile", "customData"), ("osProfile", "adminPassword"))
@@ -67,45 +64,6 @@ def _make_address(cloud: Cloud, ask: Ask, described: Mapping[str, Any]) -> tuple
     return cloud, {"id": id, "properties": {"deleteOption": option}}
 
 
-def disks(cloud: Cloud, ask: Ask, region: str, given: Mapping[str, Any]) -> tuple[Cloud, dict[str, Any]]:
-    """Makes or attaches the disks that the VM names."""
-    storage = dict(given["storageProfile"])
-    system = {"createOption": "FromImage", "osType": "Linux", **storage.get("osDisk", {})}
-    there = cloud.find(ask.id)  # an earlier attempt at the same VM has left its disk
-    if there:
-        system.setdefault("name", there.properties["storageProfile"]["osDisk"]["name"])
-    system.setdefault("name", f"{ask.target.name}_OsDisk_1_{ask.uuid('disk').replace('-', '')}")
-    cloud, storage["osDisk"] = _disk(cloud, ask, region, system)
-    data = []
-    for one in storage.get("dataDisks") or ():
-        named = {"name": f"{ask.target.name}_DataDisk_{one.get('lun', 0)}", **one}
-        cloud, disk = _disk(cloud, ask, region, named)
-        data.append(disk)
-    storage["dataDisks"] = data
-    if isinstance(image := storage.get("imageReference"), Mapping) and image.get("version") == "latest":
-        storage["imageReference"] = {**image, "exactVersion": "24.04.202611010"}
-    return cloud, {**given, "storageProfile": storage}
-
-
-def _disk(cloud: Cloud, ask: Ask, region: str, wanted: Mapping[str, Any]) -> tuple[Cloud, dict[str, Any]]:
-    managed = dict(wanted.get("managedDisk") or {})
-    if str(wanted.get("createOption", "")).lower() == "attach":
-        disk = cloud.find(str(managed.get("id", "")))
-        if disk is None:
-            raise Refused(404, "NotFound", f"Disk {managed.get('id')} is not found.")
-    else:
-        id = ids.resource_id(ask.target.subscription, ask.target.group, DISKS, str(wanted["name"]))
-        sku = {"name": managed.get("storageAccountType", "Premium_LRS")}
-        size = wanted.get("diskSizeGB") or catalog.DEFAULT_DISK_GB
-        cloud, answer = put_disk(
-            cloud, ask.at(id, {"location": region, "sku": sku, "properties": {"diskSizeGB": size}})
-        )
-        disk = cloud.resources[str(answer.body["id"]).lower()]
-    owned = replace(disk, body={**disk.body, "managedBy": ask.id}).having(diskState="Attached")
-    shown = {"deleteOption": "Detach", **wanted, "diskSizeGB": disk.properties["diskSizeGB"]}
-    return cloud.put(owned), {**shown, "managedDisk": {**managed, "id": disk.id}}
-
-
 def split(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What may be read again, and what may not."""
     visible = dict(given)
@@ -146,6 +104,17 @@ def address(cloud: Cloud, vm: Resource) -> str:
 def network_of(cloud: Cloud, vm: Resource) -> str:
     nic = cloud.resources[str(vm.properties["networkProfile"]["networkInterfaces"][0]["id"]).lower()]
     return network.network_of(cloud, nic)
+
+
+def has_way_out(cloud: Cloud, vm: Resource) -> bool:
+    """By an address of its own or a gateway of its subnet; else by Azure's default, which neither private subnets nor
+    instances of Flexible scale sets have."""
+    nic = cloud.resources[str(vm.properties["networkProfile"]["networkInterfaces"][0]["id"]).lower()]
+    address = nic.properties["ipConfigurations"][0]["properties"]
+    subnet = network.subnet(cloud, str(address["subnet"]["id"]))
+    if address.get("publicIPAddress") or subnet.get("natGateway"):
+        return True
+    return subnet.get("defaultOutboundAccess") is not False and not lifecycle.set_of(vm)
 
 
 def custom_data(vm: Resource) -> bytes:

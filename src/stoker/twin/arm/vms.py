@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 from stoker.twin import catalog, events, lifecycle, quota
-from stoker.twin.arm import generic, groups, vmparts
+from stoker.twin.arm import generic, groups, vmdisks, vmparts, vmrules
 from stoker.twin.arm.admission import admit, allocation_error
 from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route
-from stoker.twin.arm.vmview import with_view
+from stoker.twin.arm.vmview import status_only, with_view
 from stoker.twin.lifecycle import VMS
 from stoker.twin.refusal import conflict, invalid
-from stoker.twin.state import Cloud, Instance, Notice, Power, Resource
+from stoker.twin.state import Cloud, Instance, Notice, Operation, Power, Resource
 
 _CREATE_S, _UPDATE_S, _DELETE_S = 0.5, 0.2, 0.5
 _SHORTEST_NOTICE_S = 300.0  # that a machine can ask for before it is deleted
@@ -25,6 +27,8 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     groups.require(cloud, ask)
     groups.refuse_deleting(cloud, ask)
     there = cloud.find(ask.id)
+    if there is None and (ask.body.get("properties") or {}).get("virtualMachineScaleSet"):
+        raise invalid("The twin attaches no VM to a scale set; a set has the instances that its capacity says.")
     if there is None or there.properties["provisioningState"] == "Failed":
         return _create(cloud, ask)
     return _update(cloud, ask, there, ask.body.get("properties", {}))
@@ -45,9 +49,21 @@ def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     if ask.target.group:
         groups.require(cloud, ask)
-    view = _wants_view(ask) or ask.query.get("statusOnly", "").lower() == "true"
-    vms = cloud.all(VMS, ask.target.group)
-    return cloud, page(ask, [with_view(cloud, ask, vm) if view else vm.answer() for vm in vms])
+    found = cloud.all(VMS, ask.target.group)
+    if text := ask.query.get("$filter"):
+        named = _OF_SET.match(text)
+        if not named:
+            raise invalid("The filter of VMs can only be 'virtualMachineScaleSet/id' eq '<id of a scale set>'.")
+        found = [vm for vm in found if lifecycle.set_of(vm).lower() == named[1].lower()]
+    elif _wants_view(ask):
+        raise invalid("$expand=instanceView can only be specified if a valid $filter option is specified.")
+    if _wants_view(ask):
+        return cloud, page(ask, [with_view(cloud, ask, vm) for vm in found])
+    only = ask.query.get("statusOnly", "").lower() == "true"
+    return cloud, page(ask, [status_only(cloud, ask, vm) if only else vm.answer() for vm in found])
+
+
+_OF_SET = re.compile(r"\s*'?virtualMachineScaleSet/id'?\s+eq\s+'([^']+)'\s*$", re.IGNORECASE)
 
 
 @route("DELETE", VMS)
@@ -68,6 +84,23 @@ def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     return lifecycle.destroy(cloud, vm.id, operation, ask.now), accepted(ask, operation)
 
 
+@route("POST", VMS, "attachDetachDataDisks")
+def attach_detach(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm = generic.require(cloud, ask)
+    disks = list(vm.properties["storageProfile"].get("dataDisks") or ())
+    going = {str(one.get("diskId", "")).lower() for one in ask.body.get("dataDisksToDetach") or ()}
+    kept = [one for one in disks if str(one["managedDisk"]["id"]).lower() not in going]
+    free = (number for number in count() if number not in {one["lun"] for one in kept})
+    for one in ask.body.get("dataDisksToAttach") or ():
+        lun = one["lun"] if one.get("lun") is not None else next(free)
+        kept.append({"lun": lun, "createOption": "Attach", "managedDisk": {"id": one.get("diskId")}})
+    cloud, disks = vmdisks.changed(cloud, ask.at(vm.id, {}), vm, kept)
+    storage = {**vm.properties["storageProfile"], "dataDisks": disks}
+    cloud, operation = begin(cloud.put(vm.having(storageProfile=storage)), ask, "run", _UPDATE_S, vm.id)
+    operation = replace(operation, result={"dataDisks": disks})
+    return cloud.put_operation(operation), accepted(ask, operation)
+
+
 def _wants_view(ask: Ask) -> bool:
     return "instanceview" in ask.query.get("$expand", "").lower()
 
@@ -84,25 +117,31 @@ def _asked_notice_s(vm: Resource) -> float:
 def _create(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     """Refused at once where rules forbid it; a lack of machines shows in the operation, and leaves a `Failed` VM."""
     size = admit(cloud, ask)
+    cloud, error = allocation_error(cloud, ask, size, groups.region_of(cloud, ask))
+    cloud, operation = make(cloud, ask, error)
+    return cloud, accepted(ask, operation, cloud.resources[ask.id.lower()].answer(), status=201)
+
+
+def make(cloud: Cloud, ask: Ask, error: Mapping[str, Any]) -> tuple[Cloud, Operation]:
+    """Everything of a VM that was admitted. `error`: why there is no machine for it."""
     region = groups.region_of(cloud, ask)
     given = {"priority": "Regular", **ask.body.get("properties", {})}
     if given["priority"] == "Spot":
         given = {"evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}, **given}
     cloud, given = vmparts.interfaces(cloud, ask, given)
-    cloud, given = vmparts.disks(cloud, ask, region, given)
+    cloud, given = vmdisks.made(cloud, ask, region, given)
     visible, secret = vmparts.split(given)
     identity = vmparts.identity(cloud, ask, ask.body.get("identity"))
     body = {**groups.top(ask, region), **({"identity": identity} if identity else {})}
     visible |= {"vmId": ask.uuid("vm"), "provisioningState": "Creating", "timeCreated": ask.stamp()}
     vm = Resource(ask.id, {**body, "properties": visible}, ask.now, secret)
-    cloud, error = allocation_error(cloud, ask, size, region)
     cloud, operation = begin(cloud.put(vm), ask, "vm.create", _CREATE_S, error=error)
     if not error:
         name = f"{vm.name}-{visible['vmId'][:8]}"
         instance = Instance(name, vm.id, vmparts.address(cloud, vm), Power.STARTING, ask.now, quota.is_spot(vm))
         cloud = cloud.put_instance(instance)
         cloud = lifecycle.begin(cloud, operation, lifecycle.chore(cloud, "create", instance, ask.now))
-    return cloud, accepted(ask, operation, vm.answer(), status=201)
+    return cloud, operation
 
 
 _FIXED = (  # what cannot be changed once the VM is there
@@ -117,13 +156,19 @@ _FIXED = (  # what cannot be changed once the VM is there
 def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> tuple[Cloud, Answer]:
     """The same PUT again changes nothing and starts nothing."""
     vmparts.refuse_deleting(vm, "Create or Update VM")
-    everything = _merged(vm.properties, vm.secret)
+    everything = merged(vm.properties, vm.secret)
     for path in _FIXED:
         asked, there = _at(given, path), _at(everything, path)
         if asked is not None and there is not None and not _same(asked, there):
             raise conflict(f"Changing property '{'.'.join(path)}' is not allowed.", "PropertyChangeNotAllowed")
     _check_resize(cloud, vm, given)
-    visible, secret = vmparts.split(_merged(everything, given))
+    if given.get("billingProfile"):
+        vmrules.check_max_price(given)
+    visible, secret = vmparts.split(merged(everything, given))
+    wanted = (given.get("storageProfile") or {}).get("dataDisks")
+    if wanted is not None:
+        cloud, disks = vmdisks.changed(cloud, ask, vm, wanted)
+        visible["storageProfile"] = {**visible["storageProfile"], "dataDisks": disks}
     if "networkProfile" in given:
         visible["networkProfile"] = vm.properties["networkProfile"]
     creating = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.create", vm.id)]
@@ -152,12 +197,12 @@ def _check_resize(cloud: Cloud, vm: Resource, given: Mapping[str, Any]) -> None:
         raise invalid(f"The value '{wanted}' provided for the VM size is not valid.")
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(first)
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(first)
     for key, value in second.items():
-        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merged(merged[key], value) if both else value
-    return merged
+        inside = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = merged(both[key], value) if inside else value
+    return both
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-TokenFor = Callable[[str, str], dict[str, Any]]  # (machine, resource) -> an OAuth token reply; raises LookupError
+# (machine, resource, and an identity where one is named) -> an OAuth token reply; raises LookupError
+TokenFor = Callable[..., dict[str, Any]]
 Acknowledged = Callable[[str, Sequence[str]], None]  # (machine, event ids): the machine agrees to begin at once
 
 
@@ -27,6 +28,7 @@ class MachineSpec:
     address: str
     facts: Mapping[str, Any] = field(default_factory=dict)
     network: str = "default"
+    outbound: bool = True  # reaches what is outside its network
 
 
 class Machines(Protocol):

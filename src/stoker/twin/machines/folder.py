@@ -40,6 +40,7 @@ class MachineFolder:
             "address": spec.address,
             "facts": dict(spec.facts),
             "network": spec.network,
+            "outbound": spec.outbound,
         }
         write(self.path / "spec.json", data)
 
@@ -48,7 +49,8 @@ class MachineFolder:
         if not data:
             return None
         custom = base64.b64decode(data["custom_data"])
-        return MachineSpec(self.name, custom, data["address"], data["facts"], data["network"])
+        outbound = data.get("outbound", True)
+        return MachineSpec(self.name, custom, data["address"], data["facts"], data["network"], outbound)
 
     def remove(self) -> None:
         """First what makes it a machine, so that a removal that is cut off is finished by the next twin."""

@@ -41,7 +41,7 @@ class Subject:
     instance: Mapping[str, Any]
     events: Callable[[], Mapping[str, Any]]
     acknowledge: Callable[[Sequence[str]], None]
-    token: Callable[[str], Mapping[str, Any]]
+    token: Callable[..., Mapping[str, Any]]  # of a resource, and of an identity where one is named
     wake_events: Callable[[], None]
 
 
@@ -129,8 +129,9 @@ def _token(query: Mapping[str, str], subject: Subject) -> Reply:
         return _json(
             {"error": "invalid_request", "error_description": "Required query variable 'resource' is missing"}, 400
         )
+    named = [query[word] for word in ("msi_res_id", "mi_res_id", "client_id", "object_id") if query.get(word)]
     try:
-        return _json(subject.token(query["resource"]))
+        return _json(subject.token(query["resource"], *named[:1]))
     except LookupError:
         return _json({"error": "invalid_request", "error_description": "Identity not found"}, 400)
 

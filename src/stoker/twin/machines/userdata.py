@@ -22,7 +22,8 @@ _ADMINISTRATOR = "azureuser"  # who the keys are for where `users` names nobody
 
 
 def plan(custom_data: bytes) -> Plan:
-    made: Plan = {"bootcmd": "", "files": [], "users": [], "scripts": {}, "problems": []}
+    raw = base64.b64encode(custom_data).decode()  # kept on the disk, as every real machine does
+    made: Plan = {"bootcmd": "", "files": [], "users": [], "scripts": {}, "problems": [], "raw": raw}
     try:
         _add_part(made, gzip.decompress(custom_data) if custom_data[:2] == b"\x1f\x8b" else custom_data)
     except (ValueError, OSError, EOFError, TypeError, AttributeError, KeyError) as error:

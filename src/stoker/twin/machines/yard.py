@@ -213,6 +213,8 @@ class Yard:
             self._serve(machine, power, port, handle)
 
     def _serve(self, machine: Machine, power: Power, port: int, handle: Handle) -> None:
+        if not machine.spec.outbound:
+            return
         with suppress(OSError):  # a machine whose own program has the port, or that has just died
             listening = self._enclosure.listen(power, port)
             if listening is not None:

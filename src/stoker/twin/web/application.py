@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -16,7 +15,7 @@ from stoker.twin.arm.ask import Answer, Ask
 from stoker.twin.blob import BlobService
 from stoker.twin.refusal import Refused, invalid, throttled
 from stoker.twin.state import Cloud
-from stoker.twin.web import login, retail
+from stoker.twin.web import graph, lenient, login, retail
 from stoker.twin.web.control import Control
 from stoker.twin.web.server import Request, Response
 from stoker.twin.world import World
@@ -31,7 +30,7 @@ class Application:
 
     def __init__(self, world: World, control_token: str, blob: BlobService | None = None) -> None:
         self._world = world
-        self._log: deque[dict[str, Any]] = deque(maxlen=2000)
+        self._log: deque[dict[str, Any]] = deque(maxlen=10_000)
         self._control = Control(world, control_token, self._log, blob)
         self._lock = threading.Lock()
 
@@ -41,11 +40,14 @@ class Application:
             return self._control(request)
         if first == "api":
             return retail.answer(self._world.cloud, request, self._world.clock.now(), self._world.clock.wall)
+        if first == "v1.0":
+            return graph.answer(self._world.cloud, request, time.time())
         if (answer := login.answer(self._world.cloud, request)) is not None:
             return answer
         response = self._arm(request)
         with self._lock:
-            self._log.append({"method": request.method, "path": request.path, "status": response.status})
+            told = {"method": request.method, "path": request.path, "query": dict(request.query)}
+            self._log.append({**told, "status": response.status})
         return response
 
     def _arm(self, request: Request) -> Response:
@@ -102,7 +104,7 @@ def _body(request: Request) -> dict[str, Any]:
     if not request.body:
         return {}
     try:
-        body = json.loads(request.body)
+        body = lenient.loads(request.body.decode())
     except ValueError as error:
         raise invalid(
             f"The request content was invalid and could not be deserialized: '{error}'.", "InvalidRequestContent"

@@ -12,8 +12,8 @@ from typing import Any
 
 from stoker.errors import TwinFailed
 from stoker.model import wire
-from stoker.twin import catalog, events, meter
-from stoker.twin.arm import storage
+from stoker.twin import catalog, events, meter, rights
+from stoker.twin.arm import standing, storage
 from stoker.twin.blob import BlobService
 from stoker.twin.refusal import Refused, invalid
 from stoker.twin.state import Cloud, Instance, Notice, PriceOrder, Principal, Resource, name_uuid
@@ -50,6 +50,8 @@ class Control:
             "speed": self._speed,
             "blob": self._blob,
             "principal": self._principal,
+            "subscription": self._subscription,
+            "registration": self._registration,
             "logout": self._logout,
             "calm": self._calm,
             "expose": lambda order: world.expose(int(order["port"])),
@@ -81,7 +83,8 @@ class Control:
             "speed": clock.speed,
             "seed": cloud.weather.seed,
             "requests": cloud.requests,
-            "resources": len(cloud.resources),
+            "resources": sum(one.kind != rights.DEFINITIONS for one in cloud.resources.values()),
+            "roles": len(cloud.all(rights.DEFINITIONS)),  # of one's own; they are nowhere, and cost nothing
             "machines": [_machine(cloud, one) for one in cloud.instances.values()],
             "chores": len(cloud.chores),
             "usd": costs["usd"],
@@ -114,7 +117,7 @@ class Control:
     def _fault(self, order: Mapping[str, Any]) -> None:
         """A `Fault`: `{kind, method, path, times, …}`."""
         fault = Fault(**order)
-        if fault.kind not in ("throttle", "slow", "lose", "error", "allocation"):
+        if fault.kind not in ("throttle", "slow", "lose", "error", "allocation", "refuse"):
             raise invalid(f"there is no fault `{fault.kind}`")
         self._set(lambda cloud, _: replace(cloud, faults=(*cloud.faults, fault)))
 
@@ -153,6 +156,18 @@ class Control:
         now = (*kept, key) if order.get("on", True) else tuple(kept)
         self._set(lambda cloud, _: replace(cloud, restrictions=now))
 
+    def _subscription(self, order: Mapping[str, Any]) -> None:
+        """`{state}`: Enabled, Warned, PastDue, Disabled or Deleted."""
+        state = str(order["state"])
+        if state not in standing.STATES:
+            raise invalid(f"unknown state `{state}`; there are {', '.join(standing.STATES)}")
+        self._set(lambda cloud, _: replace(cloud, standing=state))
+
+    def _registration(self, order: Mapping[str, Any]) -> None:
+        """`{namespace, on}`: whether the subscription is registered for Microsoft.Compute, say."""
+        change = standing.registered if order.get("on") else standing.unregistered
+        self._set(lambda cloud, _: change(cloud, str(order["namespace"])))
+
     def _blob(self, order: Mapping[str, Any]) -> dict[str, str]:
         """`{}`: starts the twin's own Blob service, and tells where it is. `{endpoint}`: another one has the storage
         accounts that are made from now on."""
@@ -180,10 +195,11 @@ class Control:
         return cloud
 
     def _principal(self, order: Mapping[str, Any]) -> dict[str, str]:
-        """`{name, secret}`: a service principal without any role."""
+        """`{name, secret, object_id}`: a service principal without any role. Its id is made up unless one is given."""
         name, secret = str(order["name"]), str(order["secret"])
         seed = self._world.cloud.weather.seed
-        one = Principal(name_uuid("client", seed, name), name_uuid("object", seed, name), secret, name)
+        object_id = str(order.get("object_id") or name_uuid("object", seed, name))
+        one = Principal(name_uuid("client", seed, name), object_id, secret, name)
         self._set(lambda cloud, _: replace(cloud, principals={**cloud.principals, one.client_id: one}))
         return {"client_id": one.client_id, "object_id": one.object_id}
 
@@ -203,10 +219,11 @@ class Control:
 
 
 def _machine(cloud: Cloud, one: Instance) -> dict[str, Any]:
-    """`tags` are those of its group."""
-    group = cloud.find("/".join(one.vm.split("/")[:5]))
+    """`tags` are those of its group, and its own beside them."""
+    places = [cloud.find(id) for id in (one.vm, "/".join(one.vm.split("/")[:5]))]
+    tags = {name: value for place in places if place for name, value in (place.body.get("tags") or {}).items()}
     told = {"name": one.name, "vm": one.vm, "power": str(one.power), "address": one.address, "boots": one.boots}
-    return {**told, "tags": (group.body.get("tags") or {}) if group else {}}
+    return {**told, "tags": tags}
 
 
 def find_vm(cloud: Cloud, name: str) -> Resource:

@@ -7,8 +7,7 @@ import time
 from typing import Any
 from urllib.parse import parse_qs
 
-from stoker.twin import tokens
-from stoker.twin.arm.places import IMAGE_ALIASES
+from stoker.twin import images, tokens
 from stoker.twin.state import Cloud
 from stoker.twin.web.server import Request, Response
 
@@ -100,6 +99,7 @@ def _endpoints(cloud: Cloud, request: Request) -> Any:
         "gallery": base,
         "graph": base,
         "graphAudience": base,
+        "microsoftGraphResourceId": f"{base}/",
         "galleryEndpoint": base,
         "vmImageAliasDoc": f"{base}/metadata/aliases.json",
         "media": base,
@@ -115,7 +115,13 @@ def _endpoints(cloud: Cloud, request: Request) -> Any:
 
 def _aliases() -> dict[str, Any]:
     named = {
-        name: {"publisher": publisher, "offer": offer, "sku": sku, "version": "latest", "architecture": "x64"}
-        for name, (publisher, offer, sku) in IMAGE_ALIASES.items()
+        name: {
+            "publisher": image.publisher,
+            "offer": image.offer,
+            "sku": image.sku,
+            "version": "latest",
+            "architecture": image.architecture,
+        }
+        for name, image in images.ALIASES.items()
     }
     return {"outputs": {"aliases": {"type": "object", "value": {"Linux": named}}}}

@@ -37,18 +37,43 @@ def answer(cloud: Cloud, request: Request, now: float, wall: Callable[[float], d
 
 
 def _items(cloud: Cloud, now: float, wall: Callable[[float], datetime]) -> Iterator[dict[str, Any]]:
-    """For each size and place: Linux and Windows, on demand and on spot, as the real list mixes them."""
     for region in catalog.REGIONS:
         for size in catalog.sizes_in(region):
-            full = catalog.on_demand_usd(size, region)
-            spot = prices.spot_usd(cloud, size, region, now)
-            since = wall(now // prices.STEP_S * prices.STEP_S).strftime("%Y-%m-%dT%H:%M:%SZ")
-            yield _item(size, region, full, "", "", "2024-01-01T00:00:00Z")
-            yield _item(size, region, spot, " Spot", "", since)
-            yield _item(size, region, round(full * 1.9, 6), "", " Windows", "2024-01-01T00:00:00Z")
-            yield _item(size, region, round(spot * 1.9, 6), " Spot", " Windows", since)
-        yield from (_disk(tier, region, usd) for tier, (_, usd) in catalog.DISK_TIERS.items())
+            yield from _of_size(cloud, size, region, now, wall)
+        yield from (_disk(tier, region, usd, "Premium") for tier, (_, usd) in catalog.DISK_TIERS.items())
+        yield from (_disk(tier, region, usd, "Standard") for tier, (_, usd) in catalog.STANDARD_TIERS.items())
+        yield _host(region)
         yield _blob(region)
+
+
+def _of_size(
+    cloud: Cloud, size: catalog.Size, region: str, now: float, wall: Callable[[float], datetime]
+) -> Iterator[dict[str, Any]]:
+    """Linux and Windows, on demand, Spot and Low Priority, and what else has the size's name, as the real list mixes
+    them. Those that are not the price of a Linux machine come last: whoever takes the last one is wrong."""
+    full = catalog.on_demand_usd(size, region)
+    yield _item(size, region, full)
+    if size.spot:
+        spot = prices.spot_usd(cloud, size, region, now)
+        since = wall(now // prices.STEP_S * prices.STEP_S).strftime("%Y-%m-%dT%H:%M:%SZ")
+        yield _item(size, region, spot, " Spot", since=since)
+        yield _item(size, region, round(spot * 1.9, 6), " Spot", " Windows", since=since)
+        yield _item(size, region, round(spot * 1.4, 6), " Spot", isPrimaryMeterRegion=False)
+        yield _item(size, region, round(full * 0.2, 6), " Low Priority")
+    yield _item(size, region, round(full * 1.9, 6), "", " Windows")
+    yield _item(size, region, round(full * 1.8, 6), " Win")
+    for product in (f"{size.series} Series Cloud Services", f"{size.series} Series CloudServices"):
+        yield _item(size, region, round(full * 1.3, 6), productName=product)
+    yield _item(size, region, round(full * 1.1, 6), isPrimaryMeterRegion=False)
+    yield _item(size, region, round(full * 0.6, 6), type="DevTestConsumption")
+    year = round(full * 8760 * 0.6, 2)
+    yield _item(size, region, year, type="Reservation", reservationTerm="1 Year")
+
+
+def _host(region: str) -> dict[str, Any]:
+    size = catalog.SIZES["standard_d2s_v5"]
+    names = {"productName": "DSv5 Series Dedicated Host", "skuName": "DSv5 Type1", "meterName": "DSv5 Type1"}
+    return _item(size, region, 5.664, armSkuName="DSv5_Type1", **names)
 
 
 def _in_currency(item: dict[str, Any], currency: str) -> dict[str, Any]:
@@ -56,22 +81,22 @@ def _in_currency(item: dict[str, Any], currency: str) -> dict[str, Any]:
     return {**item, "currencyCode": currency, "retailPrice": price, "unitPrice": price}
 
 
-def _disk(tier: str, region: str, usd_per_month: float) -> dict[str, Any]:
+def _disk(tier: str, region: str, usd_per_month: float, kind: str) -> dict[str, Any]:
     size = catalog.sizes_in(region)[0]
     name = f"{tier} LRS"
     return {
-        **_item(size, region, usd_per_month, "", "", "2024-01-01T00:00:00Z"),
+        **_item(size, region, usd_per_month),
         "meterId": name_uuid("meter", name, region),
         "meterName": f"{name} Disk",
         "productId": "DZH318Z0BP04",
         "skuId": f"DZH318Z0BP04/{name_uuid('sku', name, region)[:4].upper()}",
-        "productName": "Premium SSD Managed Disks",
+        "productName": f"{kind} SSD Managed Disks",
         "skuName": name,
         "serviceName": "Storage",
         "serviceId": "DZH317F1HKN0",
         "serviceFamily": "Storage",
         "unitOfMeasure": "1/Month",
-        "armSkuName": f"Premium_SSD_Managed_Disk_{tier}",
+        "armSkuName": f"{kind}_SSD_Managed_Disk_{tier}",
     }
 
 
@@ -80,7 +105,7 @@ def _blob(region: str) -> dict[str, Any]:
     size, name = catalog.sizes_in(region)[0], "Hot LRS"
     usd = round(catalog.BLOB_USD_PER_GB_MONTH * catalog.REGIONS[region].price_factor, 6)
     return {
-        **_item(size, region, usd, "", "", "2024-01-01T00:00:00Z"),
+        **_item(size, region, usd),
         "meterId": name_uuid("meter", name, region),
         "meterName": f"{name} Data Stored",
         "productId": "DZH318Z0BZ8M",
@@ -95,8 +120,18 @@ def _blob(region: str) -> dict[str, Any]:
     }
 
 
-def _item(size: catalog.Size, region: str, price: float, word: str, system: str, since: str) -> dict[str, Any]:
+def _item(
+    size: catalog.Size,
+    region: str,
+    price: float,
+    word: str = "",
+    system: str = "",
+    *,
+    since: str = "2024-01-01T00:00:00Z",
+    **more: Any,
+) -> dict[str, Any]:
     name = f"{size.label}{word}"
+    meter = name_uuid("meter", name, region, system, *more.values())
     return {
         "currencyCode": "USD",
         "tierMinimumUnits": 0.0,
@@ -105,10 +140,10 @@ def _item(size: catalog.Size, region: str, price: float, word: str, system: str,
         "armRegionName": region,
         "location": catalog.REGIONS[region].title,
         "effectiveStartDate": since,
-        "meterId": name_uuid("meter", name, region, system),
+        "meterId": meter,
         "meterName": name,
         "productId": "DZH318Z0BQ4B",
-        "skuId": f"DZH318Z0BQ4B/{name_uuid('sku', name, region, system)[:4].upper()}",
+        "skuId": f"DZH318Z0BQ4B/{meter[:4].upper()}",
         "productName": f"Virtual Machines {size.series} Series{system}",
         "skuName": name,
         "serviceName": "Virtual Machines",
@@ -118,4 +153,5 @@ def _item(size: catalog.Size, region: str, price: float, word: str, system: str,
         "type": "Consumption",
         "isPrimaryMeterRegion": True,
         "armSkuName": size.name,
+        **more,
     }

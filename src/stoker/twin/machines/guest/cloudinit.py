@@ -35,6 +35,7 @@ class CloudInit:
         """Before any service starts."""
         self._run_script("bootcmd", self._plan.get("bootcmd", ""))
         if self._first("write_files"):
+            self._attempt("user-data.txt", self._keep, base64.b64decode(self._plan.get("raw", "")))
             for file in self._plan.get("files", []):
                 self._attempt(f"write_files {file['path']}", self._write, file)
         if self._first("users"):
@@ -49,6 +50,13 @@ class CloudInit:
             for name, script in self._plan.get("scripts", {}).items():
                 self._run_script(name, script)
         self._finish()
+
+    def _keep(self, data: bytes) -> None:
+        """What the machine was told stays on its disk, readable by root."""
+        place = self._places.path(f"{_INSTANCE}/user-data.txt")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch(mode=0o600)
+        place.write_bytes(data)
 
     def _first(self, step: str) -> bool:
         mark = self._places.path(f"{_INSTANCE}/sem/config_{step}")

@@ -53,7 +53,8 @@ def make_file_system(order: Mapping[str, Any]) -> None:
     for lower, upper, work in order["layers"]:
         # Volatile: powering off does not wait for the host's disk. What was written is in the host's memory.
         options = f"volatile,lowerdir={_escaped(lower)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
-        shutil.rmtree(work)  # it holds the mark of a volatile mount, which forbids the next one
+        with suppress(FileNotFoundError):  # a machine that was cut off right here, its twin killed, has none
+            shutil.rmtree(work)  # it holds the mark of a volatile mount, which forbids the next one
         Path(work).mkdir()
         Path(root + lower).mkdir(parents=True, exist_ok=True)
         kernel.mount("overlay", root + lower, "overlay", options=options)
