@@ -1,4 +1,4 @@
-"""`python -m stoker.server`: takes the lock, opens the database, listens on loopback, and tells where."""
+"""`python -m stoker.server`: takes the lock, opens the database, listens in its home, and tells where."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvicorn
 from fastapi import FastAPI
 
 from stoker import __version__
-from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, ServerUnavailable, StokerError
+from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
 from stoker.model.home import Home
 from stoker.server.api.app import build
 from stoker.server.database import Database
+from stoker.server.doorkeeper import guarded
 from stoker.server.keychain import open_keychain
+from stoker.server.listening import own_socket, port_socket
+from stoker.server.privacy import close_home, make_private
 from stoker.server.rebuild import rebuild
 from stoker.server.service import assemble
 from stoker.server.settings import Settings, from_environment
@@ -47,19 +51,37 @@ def main() -> int:
 
 def serve(settings: Settings) -> None:
     home = settings.home
-    _make_home(home)
+    make_private(home)
     alive = _take_lock(home)
-    listener = _listen(settings.port)
-    database, notices = _open_database(settings)
-    token = secrets.token_urlsafe(32)
-    app = build(assemble(settings, token, database, notices))
-    server = _Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1, lifespan="on"))
-    host, port = listener.getsockname()
     try:
-        asyncio.run(_run(server, app, listener, settings, f"http://{host}:{port}", token))
+        listeners = [own_socket(home)]
+        if settings.port is not None:
+            listeners.append(port_socket(settings.port))
+        database, notices = _open_database(settings)
+        token = secrets.token_urlsafe(32)
+        app = build(assemble(settings, token, database, notices))
+        address = _Address(home, token, _port_url(listeners[1:]))
+        asyncio.run(_run(_Server(_config(app)), app, listeners, settings, address))
     finally:
         _withdraw_address(home)
         os.close(alive)
+
+
+def _config(app: FastAPI) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=guarded(),
+        ws="none",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+        lifespan="on",
+    )
+
+
+def _port_url(listeners: list[socket.socket]) -> str:
+    return "".join(f"http://127.0.0.1:{one.getsockname()[1]}" for one in listeners)
 
 
 class _Server(uvicorn.Server):
@@ -74,16 +96,16 @@ class _Server(uvicorn.Server):
 
 
 async def _run(
-    server: uvicorn.Server, app: FastAPI, listener: socket.socket, settings: Settings, url: str, token: str
+    server: uvicorn.Server, app: FastAPI, listeners: list[socket.socket], settings: Settings, address: _Address
 ) -> None:
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = asyncio.create_task(server.serve(sockets=listeners))
     while not server.started and not serving.done():
         await asyncio.sleep(0.002)
     if server.started:
-        _tell_address(settings.home, url, token)
-        log.info("listening on %s", url)
+        address.tell()
+        log.info("listening at %s", f"{settings.home.socket} {address.http}".strip())
         tasks = [
-            asyncio.create_task(_stay_findable(settings.home, url, token)),
+            asyncio.create_task(_stay_findable(address)),
             asyncio.create_task(_end_when_idle(server, app, settings.idle_exit_s)),
         ]
         await serving
@@ -93,12 +115,15 @@ async def _run(
         await serving
 
 
-async def _stay_findable(home: Home, url: str, token: str) -> None:
-    """A server whose address file was deleted could be found and stopped by nobody."""
+async def _stay_findable(address: _Address) -> None:
+    """A server whose address file was deleted could be found and stopped by nobody; one whose home was opened to others
+    is believed by nobody."""
     while True:
         await asyncio.sleep(2)
-        if not home.address.exists():
-            _tell_address(home, url, token)
+        with suppress(OSError, HomeUnusable):
+            close_home(address.home)
+            if not address.home.address.exists():
+                address.tell()
 
 
 async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) -> None:
@@ -111,16 +136,6 @@ async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) ->
             return
 
 
-def _make_home(home: Home) -> None:
-    try:
-        home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        home.store.mkdir(exist_ok=True)
-    except OSError as error:
-        raise HomeUnusable(
-            f"{home.root} cannot be used: {error.strerror}", hint="set STOKER_HOME to a folder you can write to"
-        ) from error
-
-
 def _take_lock(home: Home) -> int:
     alive = os.open(home.alive_lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -128,21 +143,6 @@ def _take_lock(home: Home) -> int:
     except BlockingIOError:
         raise Conflict(f"a server is already running for {home.root}", hint="stoker server status") from None
     return alive
-
-
-def _listen(port: int) -> socket.socket:
-    # Named as TCP, or asyncio would not switch Nagle's delay off: 40 ms for every answer.
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-    except OSError as error:
-        raise ServerUnavailable(
-            f"port {port} cannot be used: {error.strerror}", hint="unset STOKER_PORT to use any free port"
-        ) from error
-    listener.listen(512)
-    listener.setblocking(False)
-    return listener
 
 
 def _open_database(settings: Settings) -> tuple[Database, tuple[str, ...]]:
@@ -158,20 +158,27 @@ def _open_database(settings: Settings) -> tuple[Database, tuple[str, ...]]:
         return database, (notice,)
 
 
-def _tell_address(home: Home, url: str, token: str) -> None:
-    """Written whole and private, then renamed: whoever can read it reads all of it."""
-    facts = {"url": url, "token": token, "pid": os.getpid(), "version": __version__}
-    part = Path(f"{home.address}.{os.getpid()}")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        json.dump(facts, file)
-    part.replace(home.address)
+@dataclass(frozen=True, slots=True)
+class _Address:
+    home: Home
+    token: str = field(repr=False)
+    http: str  # the URL of its port; empty where it has none
+
+    def tell(self) -> None:
+        """Written whole and private, then renamed: whoever can read it reads all of it."""
+        facts = {"token": self.token, "http": self.http, "pid": os.getpid(), "version": __version__}
+        part = Path(f"{self.home.address}.{os.getpid()}")
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            json.dump(facts, file)
+        part.replace(self.home.address)
 
 
 def _withdraw_address(home: Home) -> None:
     with suppress(OSError, ValueError):
         if json.loads(home.address.read_text()).get("pid") == os.getpid():
             home.address.unlink()
+            home.socket.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 
-from stoker.errors import StokerError
+from stoker.errors import StokerError, StoreDenied
 from stoker.model import layout
 from stoker.model.node import NodeRequest
 from stoker.model.run import Attempt, Run
@@ -15,7 +16,9 @@ from stoker.server.keychain import Keychain
 from stoker.server.stores import Stores
 from stoker.stores import sealed
 from stoker.stores.access import Access, Route
-from stoker.stores.granting import grant
+from stoker.stores.bucket import Prepares
+from stoker.stores.credential import CredentialKind
+from stoker.stores.granting import grant, splits
 from stoker.stores.location import StoreKind, locate
 
 FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store
@@ -28,22 +31,33 @@ _SEAL = "seal of accesses"
 class Accesses:
     """Called from several threads."""
 
-    def __init__(self, stores: Stores, keychain: Keychain, clock: Clock, for_s: float = FOR_S) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        keychain: Keychain,
+        clock: Clock,
+        for_s: float = FOR_S,
+        *,
+        here: Callable[[str], bool] = lambda _provider: True,
+    ) -> None:
+        """`here` says of a provider whether its nodes are on this computer, and run as whoever runs the server."""
         self._stores = stores
+        self._here = here
         self._keychain = keychain
         self._clock = clock
         self._for_s = for_s
         self._lock = threading.Lock()
-        self._due: dict[str, float] = {}  # by node key, by the steady clock; unknown: now, as after a restart
+        self._due: dict[str, float] = {}  # by node key, unix seconds; unknown: now, as after a restart
         self._ends: dict[str, float] = {}  # by node key: when its last access ends
         self.trouble: dict[str, str] = {}  # by node key: why its access could not be renewed
 
-    def first(self, run: Run, attempt: Attempt) -> tuple[str, str]:
-        """The access as text and the key it is renewed with; empty where the node finds all in the run's folder."""
+    def first(self, run: Run, attempt: Attempt, lease_s: float = 0.0) -> tuple[str, str]:
+        """The access as text and the key it is renewed with; empty where the node finds all in the run's folder. It
+        outlasts a lease of this length."""
         if not self._is_needed(run):
             return "", ""
-        access = self._grant(run, attempt)
-        self._note(attempt, access)
+        access = self._grant(run, attempt, lease_s)
+        self._note(attempt, access, lease_s)
         return access.to_text(), self._seal(attempt.key)
 
     def hand_over(self, run: Run, machine: str, request: NodeRequest) -> None:
@@ -53,22 +67,36 @@ class Accesses:
         words = json.dumps({"orders": request.orders, "variables": request.variables, "spend": request.spend})
         self._stores.of(run).put(key, sealed.seal(self._seal(machine), words, key))
 
+    def signed(self, run: Run, attempt: Attempt, key: str, data: bytes) -> bytes:
+        """What a node is told at this key. One that reads it over a network believes nobody else: others may write to
+        the same store."""
+        return sealed.signed(self._seal(attempt.key), data, key) if self._is_needed(run) else data
+
+    def opened(self, run: Run, attempt: Attempt, key: str, data: bytes) -> bytes:
+        """What it was told. Raises Corrupt where somebody else wrote it."""
+        return sealed.opened(self._seal(attempt.key), data, key) if self._is_needed(run) else data
+
     def is_due(self, run: Run, attempt: Attempt) -> bool:
         """Cheap: asked in every round."""
-        return self._clock.steady() >= self._due.get(attempt.key, 0.0) and self._is_needed(run)
+        return self._clock.now().timestamp() >= self._due.get(attempt.key, 0.0) and self._is_needed(run)
 
-    def renew(self, run: Run, attempt: Attempt) -> None:
+    def lasts_s(self, node_key: str) -> float:
+        """How long the access that a node was given last lasts; without end where that is not known."""
+        ends = self._ends.get(node_key)
+        return max(ends - self._clock.now().timestamp(), 0.0) if ends else float("inf")
+
+    def renew(self, run: Run, attempt: Attempt, lease_s: float = 0.0) -> None:
         """The next access goes where only this node can read it."""
         try:
-            access = self._grant(run, attempt)
+            access = self._grant(run, attempt, lease_s)
             key = layout.access(run.id, attempt.number)
             self._stores.of(run).put(key, sealed.seal(self._seal(attempt.key), access.to_text(), key))
         except StokerError as error:
             self.trouble[attempt.key] = error.message
-            self._due[attempt.key] = self._clock.steady() + min(self._for_s / 10, 60.0)
+            self._due[attempt.key] = self._clock.now().timestamp() + min(self._for_s / 10, 60.0)
             raise
         self.trouble.pop(attempt.key, None)
-        self._note(attempt, access)
+        self._note(attempt, access, lease_s)
 
     def renew_soon(self) -> None:
         """The credential of a store was replaced: what was made of the old one may end at any moment."""
@@ -80,35 +108,69 @@ class Accesses:
         self._ends.pop(node_key, None)
         self.trouble.pop(node_key, None)
 
+    def check(self, run: Run) -> None:
+        """Raises StoreDenied where the nodes of the run would be given more than their part of a store."""
+        for name, reads in needs(run, far=self._is_far(run.store)).items():
+            known = self._stores.named(name)
+            kind = locate(known.url).kind
+            if kind is StoreKind.S3 and "" in reads:
+                raise StoreDenied(
+                    f"`{run.job.name}` reads files at the top of the store `{name}`: a node would be given all of it",
+                    hint="move the files into a folder of the store",
+                )
+            if not self._here(run.job.on) and not known.shared and kind is StoreKind.AZURE:
+                self._check_splits(known.name, known.url, run.job.on)
+
+    def _check_splits(self, name: str, url: str, provider: str) -> None:
+        held = self._stores.credential(name)
+        if held.kind is not CredentialKind.NONE and not splits(url, held):
+            raise StoreDenied(
+                f"the store `{name}` is opened with a SAS, which cannot be split: a node of `{provider}` would get "
+                "that SAS, and could change every run in the container",
+                hint=f"add it with the account's key or a login: `stoker store add {name} {url} --key`; or allow it "
+                "with `--shared-with-nodes`",
+            )
+
     def for_client(self, store: str, reads: list[str], writes: list[str]) -> Access:
         """A part of one store for whoever may use this server."""
-        known = self._stores.named(store)
+        known, opened = self._stores.named(store), self._stores.open(store)
+        if isinstance(opened, Prepares):
+            for prefix in writes:
+                opened.prepare(prefix)
         return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=self._for_s)
 
     def _is_needed(self, run: Run) -> bool:
-        return any(name != run.store for name in needs(run)) or self._is_far(run.store)
+        far = self._is_far(run.store)
+        return far or any(name != run.store for name in needs(run, far=far))
 
     def _is_far(self, store: str) -> bool:
         return locate(self._stores.named(store).url).kind is not StoreKind.FOLDER
 
-    def _grant(self, run: Run, attempt: Attempt) -> Access:
+    def _grant(self, run: Run, attempt: Attempt, lease_s: float) -> Access:
+        """For so long that a node which hears nothing from now on until its lease is over can always write."""
+        self.check(run)
+        for_s = lease_s + self._for_s
         routes: list[Route] = []
         ends: list[float] = []
-        for name, reads in needs(run).items():
+        for name, reads in needs(run, far=self._is_far(run.store)).items():
             writes = [layout.run(run.id)] if name == run.store else []
-            part = self._part(name, reads, writes, self._for_s)
+            part = self._part(name, reads, writes, for_s)
             routes += part.routes if name == run.store else [_elsewhere(name, route) for route in part.routes]
             ends += [part.expires_at] if part.expires_at else []
         expires_at = min(ends, default=0.0)
-        return Access((*routes, *self._ticket(run, attempt, expires_at)), expires_at)
+        return Access(
+            (*routes, *self._ticket(run, attempt, expires_at, max(for_s + _LEAST_PAUSE_S, _LONGER * self._for_s))),
+            expires_at,
+        )
 
-    def _ticket(self, run: Run, attempt: Attempt, expires_at: float) -> tuple[Route, ...]:
-        """Lets a node find its next access after this one has ended, as when the server was away for long. Not every
-        store can give it."""
+    def _ticket(self, run: Run, attempt: Attempt, expires_at: float, for_s: float) -> tuple[Route, ...]:
+        """Lets a node find its next access after this one has ended, as when the server was away for long, and lets a
+        machine begin anew: these three objects, and nothing beside them. Not every store can give it."""
         if not self._is_far(run.store):
             return ()
+        objects = [one(run.id, attempt.number) for one in (layout.access, layout.again, layout.agent)]
         try:
-            later = self._part(run.store, [layout.accesses(run.id, attempt.number)], [], _LONGER * self._for_s)
+            later = self._part(run.store, objects, [], for_s)
         except StokerError:
             return ()
         return later.routes if later.expires_at > expires_at else ()
@@ -117,16 +179,19 @@ class Accesses:
         known = self._stores.named(store)
         return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=for_s)
 
-    def _note(self, attempt: Attempt, access: Access) -> None:
-        """Half of the time is left for whatever may keep a renewal from arriving. What cannot be renewed, such as a SAS
-        that somebody made, is tried rarely."""
+    def _note(self, attempt: Attempt, access: Access, lease_s: float) -> None:
+        """Half of the time beyond its lease is left for whatever may keep a renewal from arriving. What cannot be
+        renewed, such as a SAS that somebody made, is tried rarely."""
         same = self._ends.get(attempt.key) == access.expires_at
         self._ends[attempt.key] = access.expires_at
         left_s = access.expires_at - self._clock.now().timestamp() if access.expires_at else float("inf")
         if left_s <= 0:
             self.trouble[attempt.key] = "what its credential allows has ended"
             same = True
-        self._due[attempt.key] = self._clock.steady() + max(left_s / 2, _SAME_PAUSE_S if same else _LEAST_PAUSE_S)
+        beyond_s = left_s - lease_s if left_s > lease_s else left_s
+        self._due[attempt.key] = self._clock.now().timestamp() + max(
+            beyond_s / 2, _SAME_PAUSE_S if same else _LEAST_PAUSE_S
+        )
 
     def _seal(self, node_key: str) -> str:
         with self._lock:
@@ -137,9 +202,10 @@ class Accesses:
         return sealed.derived_key(key, node_key)
 
 
-def needs(run: Run) -> dict[str, list[str]]:
-    """By store: the prefixes that the nodes of a run read besides its own folder."""
-    found = {run.store: ["blobs/", "snapshots/"]}
+def needs(run: Run, *, far: bool) -> dict[str, list[str]]:
+    """By store: what the nodes of a run read besides its own folder, each a prefix or the key of one object. Where the
+    run's store is `far` its code is one object."""
+    found = {run.store: [layout.code(run.snapshot)] if far else ["blobs/", "snapshots/"]}
     for order in run.inputs.values():
         if order.store:
             found.setdefault(order.store, []).extend(order.reads)

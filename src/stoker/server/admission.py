@@ -11,6 +11,7 @@ from stoker.errors import JobInvalid, Problem
 from stoker.model.fields import nearest
 from stoker.model.job import Job
 from stoker.model.node import Need, Offer
+from stoker.model.rehearsal import is_twin
 from stoker.providers import Provider
 
 
@@ -100,5 +101,13 @@ def _data_problems(job: Job, provider: Provider) -> list[Problem]:
         if not path or ("://" in path and not path.startswith("file://")):
             continue  # what that is, and whether it is there, is found out when it is pinned
         if not provider.features.shares_files:
-            problems.append(Problem(f"data.{name}", f"`{given.path}`", f"something that `{job.on}` can reach"))
+            there = f"something that `{job.on}` can reach; {_put(job, name, path)}"
+            problems.append(Problem(f"data.{name}", f"`{given.path}`", there))
     return problems
+
+
+def _put(job: Job, name: str, path: str) -> str:
+    """How a folder of this computer becomes something that nodes elsewhere can read."""
+    dataset, store = name.lower(), " --store twin" if is_twin(job.on) else ""
+    command = f"stoker data put {path.removeprefix('file://')} --name {dataset}{store}"
+    return f"`{command}` brings it there, and `{name}: {{dataset: {dataset}}}` reads it"

@@ -60,7 +60,7 @@ class ContentRemoval:
                 self._busy[store] -= 1
                 self._counts[store] = self._counts.get(store, 0) + 1
 
-    def remove(self, store: Store, manifests: Collection[str]) -> Removed:
+    def remove(self, store: Store, dataset: str, manifests: Collection[str]) -> Removed:
         """The manifests with these keys, and what only they named. The store's own manifests say what is needed, so
         that content is safe which another server put there."""
         freed: set[bytes] = set()
@@ -70,12 +70,12 @@ class ContentRemoval:
             ):  # lost, or removed by a call that broke off: then its content is found when it is old
                 freed.update(_named(store, key))
             store.delete(key)
-        kept = [one.key for one in store.list(layout.MANIFESTS.rstrip("/")) if layout.is_manifest(one.key)]
-        needed = {sha256 for key in kept for sha256 in _named(store, key)}
+        there = list(store.list(layout.dataset(dataset).rstrip("/")))
+        needed = {sha256 for one in there if layout.is_manifest(one.key) for sha256 in _named(store, one.key)}
         old = time.time() - _FORGOTTEN_S
         gone = [
             stored
-            for stored in store.list(layout.CONTENTS.rstrip("/"))
+            for stored in there
             if (hash := bytes.fromhex(layout.content_hash(stored.key) or ""))
             and hash not in needed
             and (hash in freed or stored.changed_at < old)

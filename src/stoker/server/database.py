@@ -66,6 +66,10 @@ _REMOVED = Table("removed_runs", _META, Column("id", String, primary_key=True), 
 
 Change = tuple[Run, Sequence[Event]]
 
+MOST_OF_A_KIND = 200  # events in the timeline of one run: of more, the first few and the newest
+_FIRST_OF_A_KIND = 50
+_LONGEST_TEXT = 8000
+
 
 class Database:
     def __init__(self, engine: Engine) -> None:
@@ -74,7 +78,9 @@ class Database:
     @classmethod
     def open(cls, path: Path) -> Database:
         """Raises DatabaseUnusable when the file is damaged or was written by a newer Stoker."""
-        engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": 30, "check_same_thread": False})
+        engine = create_engine(
+            f"sqlite:///{path}", connect_args={"timeout": 30, "check_same_thread": False}, hide_parameters=True
+        )
         event.listen(engine, "connect", _set_up_sqlite)
         try:
             with engine.begin() as connection:
@@ -181,10 +187,18 @@ class Database:
             return list(connection.execute(query.order_by(_RUNS.c.id.desc())).scalars())
 
     def events(self, run_id: str) -> list[Event]:
+        """In their order, with a line where some were left out: their numbers are missing."""
         query = select(_EVENTS).where(_EVENTS.c.run_id == run_id).order_by(_EVENTS.c.seq)
         with self._engine.connect() as connection:
             rows = connection.execute(query).mappings().all()
-        return [Event(datetime.fromisoformat(row["at"]), row["kind"], row["text"]) for row in rows]
+        found, last = [], 0
+        for row in rows:
+            at = datetime.fromisoformat(row["at"])
+            if left_out := row["seq"] - last - 1:
+                found.append(Event(at, "left-out", left_out_words(left_out)))
+            found.append(Event(at, row["kind"], row["text"]))
+            last = row["seq"]
+        return found
 
 
 def _numbered(connection: Connection, run: Run) -> Run:
@@ -229,12 +243,33 @@ def _run(facts: str) -> Run:
 
 
 def _add_events(connection: Connection, run: Run, events: Iterable[Event]) -> None:
-    rows = [{"at": one.at.isoformat(), "kind": one.kind, "text": one.text} for one in events]
+    rows = [{"at": one.at.isoformat(), "kind": _storable(one.kind), "text": _storable(one.text)} for one in events]
     if not rows:
         return
     last = select(func.max(_EVENTS.c.seq)).where(_EVENTS.c.run_id == run.id)
     first = (connection.execute(last).scalar() or 0) + 1
     connection.execute(insert(_EVENTS), [row | {"run_id": run.id, "seq": first + i} for i, row in enumerate(rows)])
+    for kind in {row["kind"] for row in rows} if first > MOST_OF_A_KIND else ():  # hardly ever
+        _thin_out(connection, run.id, kind)
+
+
+def _thin_out(connection: Connection, run_id: str, kind: str) -> None:
+    """Whatever repeats itself for ever, as a node can make it, takes no more room than this."""
+    mine = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.kind == kind)
+    known = list(connection.execute(select(_EVENTS.c.seq).where(mine).order_by(_EVENTS.c.seq)).scalars())
+    if len(known) > MOST_OF_A_KIND:
+        gone = known[_FIRST_OF_A_KIND : len(known) - (MOST_OF_A_KIND - _FIRST_OF_A_KIND)]
+        connection.execute(delete(_EVENTS).where(mine & (_EVENTS.c.seq >= gone[0]) & (_EVENTS.c.seq <= gone[-1])))
+
+
+def left_out_words(count: int) -> str:
+    return f"{count} more such event{' was' if count == 1 else 's were'} left out"
+
+
+def _storable(text: str) -> str:
+    """Names of files may hold what is no Unicode, and a database takes nothing else."""
+    text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:

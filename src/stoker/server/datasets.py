@@ -13,6 +13,7 @@ from stoker.model.dataset import DatasetVersion, Manifest, checked_name, manifes
 from stoker.model.fields import nearest
 from stoker.server.contentremoval import ContentRemoval, Removed
 from stoker.server.datasettable import DatasetTable
+from stoker.server.signing import Signing
 from stoker.stores import Store
 
 OpenStore = Callable[[str], Store]
@@ -31,9 +32,12 @@ class DatasetStart:
 class Datasets:
     """Called from several threads. `default` names the store of those who name none."""
 
-    def __init__(self, table: DatasetTable, open_store: OpenStore, default: Callable[[], str]) -> None:
+    def __init__(
+        self, table: DatasetTable, open_store: OpenStore, default: Callable[[], str], signing: Signing
+    ) -> None:
         self._table = table
         self._open = open_store
+        self._signing = signing
         self._default = default
         self._removal = ContentRemoval()
         self._lock = threading.Lock()
@@ -54,6 +58,8 @@ class Datasets:
             raise DatasetRefused("the manifest is not in its one form", hint="use the same version of Stoker")
         if not manifest.files:
             raise DatasetRefused(f"the dataset `{version.name}` would have no files")
+        if own := next((file.key for file in manifest.files if file.key and layout.is_ours(file.key)), ""):
+            raise DatasetRefused(f"`{own}` is Stoker's own, and cannot be part of the dataset `{version.name}`")
         store = self._open(version.store)
         with self._lock:
             self._removal.check(version.store, mark)
@@ -112,7 +118,9 @@ class Datasets:
                     for dataset in {version.name for version in here}:
                         self._record(dataset, name)
                 kept = {version.manifest for version in self._table.versions(store=name)}
-                removed += self._removal.remove(store, {version.manifest for version in here} - kept)
+                for dataset in dict.fromkeys(version.name for version in here):
+                    manifests = {version.manifest for version in here if version.name == dataset} - kept
+                    removed += self._removal.remove(store, dataset, manifests)
         return removed
 
     def _record(self, name: str, store: str) -> None:
@@ -120,7 +128,7 @@ class Datasets:
         record = self._table.record(name, store)
         key = layout.dataset_record(name)
         if record.versions:
-            self._open(store).put(key, wire.dump(record))
+            self._open(store).put(key, self._signing.sign(store, key, wire.dump(record)))
         else:
             self._open(store).delete(key)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from stoker.engine.sweeping import claimed
-from stoker.errors import Missing, StokerError, StoreUnavailable
-from stoker.model import layout, wire
+from stoker.engine.leftovers import claimed
+from stoker.errors import Malformed, Missing, StokerError, StoreUnavailable
+from stoker.model import layout, untrusted, wire
 from stoker.model.frame import Frame, Kind
 from stoker.model.orders import Visit, VisitEnd
 from stoker.model.run import Attempt, Run
@@ -51,9 +51,12 @@ class Following:
         asked_at = told_at = clock.steady()
         while True:
             over = await self._over()  # asked before reading: what was said before is all there
-            end, news = await self._look()
+            end, news, more = await self._look()
             for frame in news:
                 yield frame
+            if more:
+                told_at, pause_s = clock.steady(), self._pace.eager_s
+                continue
             if end:
                 yield Frame(Kind.END, wire.dump(end))
                 await self._tidy()
@@ -84,19 +87,22 @@ class Following:
             return f"the node of attempt {self._attempt.number} is gone: the run is {run.state}"
         return ""
 
-    async def _look(self) -> tuple[VisitEnd | None, list[Frame]]:
-        """How it ended, if it has, and what it has said since the last look: less, where the store is away."""
+    async def _look(self) -> tuple[VisitEnd | None, list[Frame], bool]:
+        """How it ended, if it has, what it has said since the last look, and whether there is more to be read at once:
+        so much is held in memory, and no more. Less, where the store is away."""
         news: list[Frame] = []
+        more = False
         try:
             end = await self._end()
             for name, kind in (("out", Kind.OUT), ("err", Kind.ERR)):
-                while piece := await self._piece(name, self._offsets[name]):
+                if piece := await self._piece(name, self._offsets[name]):
                     self._offsets[name] += len(piece)
                     self._begun = True
                     news.append(Frame(kind, piece))
+                more = more or len(piece) == PIECE_BYTES
         except StoreUnavailable:
-            return None, news
-        return end, news
+            return None, news, False
+        return end, news, more
 
     async def _end(self) -> VisitEnd | None:
         if not self._begun:
@@ -104,7 +110,10 @@ class Following:
         if not self._begun:
             return None
         text = await self._piece("end.json")
-        return wire.load(VisitEnd, text) if text else None
+        try:
+            return untrusted.load(VisitEnd, text, self._service.clock.now()) if text else None
+        except Malformed as error:
+            return VisitEnd(NOT_RUN, f"how the command ended cannot be read: {error.message}")
 
     def _way_around(self) -> Reachable | None:
         """For a node whose agent was there and is silent now. Before its first word it may just not be there yet."""

@@ -95,7 +95,7 @@ def _of_version(given: DataInput, version: DatasetVersion, manifest: Manifest, s
         root=root,
         manifest=root + version.manifest,
         id=version.id,
-        reads=(version.manifest.rpartition("/")[0] + "/", *_reads(manifest)),
+        reads=(layout.dataset(version.name), *_reads(manifest)),
         files=version.files,
         size_bytes=version.size_bytes,
     )
@@ -134,7 +134,9 @@ def _listed(url: str, name: str, key: str, stores: Stores) -> Manifest:
     store = stores.open(name)
     below = f"{key}/" if key else ""
     rows = [
-        DataFile(one.key.removeprefix(below), one.size_bytes, key=one.key, etag=one.etag) for one in store.list(key)
+        DataFile(one.key.removeprefix(below), one.size_bytes, key=one.key, etag=one.etag)
+        for one in store.list(key)
+        if not layout.is_ours(one.key)  # code, records and runs are nobody's data
     ]
     if not rows and key:
         beside = (one for one in store.list(key.rpartition("/")[0]) if one.key == key)
@@ -145,10 +147,9 @@ def _listed(url: str, name: str, key: str, stores: Stores) -> Manifest:
 
 
 def _reads(manifest: Manifest) -> tuple[str, ...]:
-    """No more than the files need: contents by hash, and the folder of what lies where it was found."""
-    hashed = ["data/"] if any(not file.key for file in manifest.files) else []
+    """No more than the files need: the folder of what lies where it was found."""
     places = [file.key for file in manifest.files if file.key]
-    return (*hashed, _folder_of(places)) if places else tuple(hashed)
+    return (_folder_of(places),) if places else ()
 
 
 def _folder_of(keys: Iterable[str]) -> str:

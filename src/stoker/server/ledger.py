@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -13,6 +14,8 @@ from stoker.model.run import Event, Run
 from stoker.server.database import Database
 from stoker.server.outside import call
 from stoker.server.recorder import Recorder
+
+log = logging.getLogger(__name__)
 
 
 class Ledger:
@@ -39,7 +42,7 @@ class Ledger:
             added = await call(self._database.add, run, submission, list(events))
             if added.id == run.id:  # otherwise the submission was known, and its run may be over
                 self._open[added.id] = added
-        await self._recorder.keep([added])
+        await self._record([added])
         return added
 
     async def save(self, decisions: Iterable[Decision]) -> list[Run]:
@@ -55,10 +58,18 @@ class Ledger:
                 self._open.pop(one.run.id, None)
                 self.closed(one.run)
         runs = [one.run for one in changed]
-        await self._recorder.keep(runs)
+        await self._record(runs)
         async with self._changed:
             self._changed.notify_all()
         return runs
+
+    async def _record(self, runs: list[Run]) -> None:
+        """Each by itself. The runs are saved: a copy that fails changes nothing about that."""
+        for run in runs:
+            try:
+                await self._recorder.keep([run])
+            except Exception as error:
+                log.warning("could not keep a copy of %s in its store: %s", run.name, error, exc_info=error)
 
     async def change(self, name: str, how: Callable[[Run], Decision]) -> Run:
         """Reads, decides and saves one run in one go."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
-from stoker.errors import StokerError
+from stoker.errors import ProviderFailed, StokerError
 from stoker.model.node import NodeSight
 from stoker.providers import Provider
 from stoker.server.clock import Clock
@@ -56,7 +56,8 @@ class Lookout:
         try:
             self._fresh[name] = await call(provider.look)
             self.trouble.pop(name, None)
-        except StokerError as error:
-            if name not in self.trouble or self.trouble[name].message != error.message:
-                log.warning("looking at %s: %s", name, error.message)
-            self.trouble[name] = error
+        except Exception as error:
+            known = error if isinstance(error, StokerError) else ProviderFailed(f"{type(error).__name__}: {error}")
+            if name not in self.trouble or self.trouble[name].message != known.message:
+                log.warning("looking at %s: %s", name, known.message, exc_info=None if known is error else error)
+            self.trouble[name] = known

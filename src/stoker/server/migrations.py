@@ -66,6 +66,7 @@ _STEPS: list[list[str]] = [
         # What was spent stays spent, also when whoever spent it removes the run.
         "CREATE TABLE removed_runs (id VARCHAR(40) PRIMARY KEY, facts TEXT NOT NULL)",
     ],
+    ["ALTER TABLE stores ADD COLUMN shared BOOLEAN NOT NULL DEFAULT FALSE"],
 ]
 NEWEST = len(_STEPS)
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from stoker.engine.market import Market, needs
-from stoker.errors import StokerError
+from stoker.errors import NotSetUp, ProviderFailed, StokerError
 from stoker.model.node import Need, Offer
 from stoker.model.run import Run, RunState
 from stoker.providers import Provider
@@ -58,12 +58,15 @@ class Offers:
         name, need = ask
         try:
             offers = await call(self._providers[name].offers, need)
+            if unready := next((offer.unready for offer in offers if offer.unready), ""):
+                raise NotSetUp(unready)
             self._known[ask] = (self._clock.steady(), offers)
             self.trouble.pop(name, None)
-        except StokerError as error:
-            if str(self.trouble.get(name)) != str(error):
-                log.warning("the offers of %s: %s", name, error.message)
-            self.trouble[name] = error
+        except Exception as error:
+            known = error if isinstance(error, StokerError) else ProviderFailed(f"{type(error).__name__}: {error}")
+            if str(self.trouble.get(name)) != str(known):
+                log.warning("the offers of %s: %s", name, known.message, exc_info=None if known is error else error)
+            self.trouble[name] = known
             await asyncio.sleep(1.0)  # before it is asked again
         finally:
             self._under_way.pop(ask, None)

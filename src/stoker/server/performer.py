@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,18 @@ from stoker.engine.decision import Decision
 from stoker.engine.eviction import rate_per_hour
 from stoker.engine.fuse import is_news
 from stoker.engine.keys import node_key
-from stoker.errors import Missing, ProviderFailed, ProviderUnavailable, StokerError, StoreUnavailable, Unanswered
-from stoker.model import layout, wire
+from stoker.errors import (
+    Corrupt,
+    Malformed,
+    Missing,
+    ProviderFailed,
+    ProviderUnavailable,
+    StokerError,
+    StoreFailed,
+    StoreUnavailable,
+    Unanswered,
+)
+from stoker.model import layout, untrusted, wire
 from stoker.model.money import UNLIMITED, Fuse
 from stoker.model.node import NodeRequest
 from stoker.model.orders import Orders, Wish, Wishes
@@ -31,15 +42,16 @@ from stoker.server.outside import call, call_far
 from stoker.server.stores import Stores
 from stoker.server.vault import Vault
 from stoker.server.visits import Visits
-from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
 
 log = logging.getLogger(__name__)
 
+Order = Callable[[], None]
 StoreWork = Callable[[Run, Attempt], Coroutine[Any, Any, None]]
 
 _PAUSE_S = 2.0  # before a store that could not be used, or a provider that would not release, is asked again
 _LONGEST_PAUSE_S = 60.0
+_SURPRISED_S = 60.0  # of errors that nobody expected, before a node counts as one that cannot be started
 
 
 class Performer:
@@ -53,7 +65,9 @@ class Performer:
         vault: Vault,
         clock: Clock,
         visits: Visits,
+        bring: Callable[[Run], None] = lambda _: None,
     ) -> None:
+        """`bring` copies the checkpoint that a run starts from to where its nodes find it."""
         self._providers = providers
         self._stores = stores
         self._accesses = accesses
@@ -62,13 +76,20 @@ class Performer:
         self._vault = vault
         self._clock = clock
         self._visits = visits
+        self._bring = bring
+        self._brought: set[str] = set()  # ids of runs that have the checkpoint they start from
+        self.copying: dict[str, str] = {}  # node key to the name of the run whose checkpoint is copied for it
         self._under_way: dict[str, asyncio.Task[None]] = {}
         self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
-        self._wishes: dict[str, Wishes] = {}  # node key to what its agent was told last
+        self._wishes: dict[str, Wishes | None] = {}  # node key to what its agent was told last; None: it must be told
         self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
+        self.unasked: dict[str, StokerError] = {}  # node key to why it was not even asked for: its store fails
         self._fuses: dict[str, Fuse] = {}  # node key to what its agent was told that it may spend
         self.stuck: dict[str, StokerError] = {}  # node key to why it could not be released
         self._tries: dict[str, int] = {}  # node key to how often that was tried in vain
+        self._surprises: dict[
+            str, tuple[float, str]
+        ] = {}  # node key to since when starting it fails unexpectedly, and how
         self._store_trouble: dict[str, str] = {}  # node key to why its store could not be used
 
     @property
@@ -96,22 +117,26 @@ class Performer:
         attempt = _attempt(run)
         if self._has_news(run, attempt):
             await self._with_store(run, "tell", self._tell)
-        if self._leases.is_due(run, attempt):
-            self._background(f"lease {attempt.key}", self._renew_lease(run, attempt))
+        lease_s = self._leases.lasting_s(run, attempt, self._fuses.get(attempt.key))
+        if self._leases.is_due(attempt, lease_s):
+            self._background(f"lease {attempt.key}", self._renew_lease(run, attempt, lease_s))
         if self._accesses.is_due(run, attempt):
-            self._background(f"renew {attempt.key}", call_far(self._accesses.renew, run, attempt))
+            self._background(f"renew {attempt.key}", call_far(self._accesses.renew, run, attempt, lease_s))
 
     async def _with_store(self, run: Run, verb: str, work: StoreWork) -> None:
         """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
         is asked for again."""
         attempt = _attempt(run)
         try:
-            near = pacing(self._stores.of(run)) is NEAR
+            near = pacing(self._stores.of(run)) is NEAR and (run.start is None or run.id in self._brought)
         except StokerError as error:
             self._store_trouble[attempt.key] = error.message
             return
-        if near:
-            await work(run, attempt)
+        if near and attempt.key not in self._store_trouble:
+            try:
+                await work(run, attempt)
+            except StokerError as error:
+                self._note_store_trouble(run, attempt, error)
         else:
             self._background(f"{verb} {attempt.key}", self._patiently(run, attempt, work))
 
@@ -120,47 +145,34 @@ class Performer:
             await work(run, attempt)
             self._store_trouble.pop(attempt.key, None)
         except StokerError as error:
-            log.warning("%s waits for its store: %s", attempt.key, error.message)
-            self._store_trouble[attempt.key] = error.message
-            if run.wish is Wish.CANCEL:  # patience with it begins now, although it cannot be told
-                self.told.setdefault(attempt.key, self._clock.steady())
+            self._note_store_trouble(run, attempt, error)
             await asyncio.sleep(_PAUSE_S)
 
+    def _note_store_trouble(self, run: Run, attempt: Attempt, error: StokerError) -> None:
+        log.warning("%s waits for its store: %s", attempt.key, error.message)
+        self._store_trouble[attempt.key] = error.message
+        if run.wish is Wish.CANCEL:  # patience with it begins now, although it cannot be told
+            self.told.setdefault(attempt.key, self._clock.steady())
+
     async def _start(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
-        store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
+        key = layout.orders(run.id, attempt.number)
         orders = replace(self._orders(run, attempt), fuse=fuse)
-        await self._ask_for(run, attempt, fuse, lambda: store.put(key, wire.dump(orders)))
+        await self._ask_for(run, attempt, fuse, lambda: self._put(run, attempt, key, orders))
 
     async def _start_spare(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
         """The node behind this attempt's: it gets its orders when its time has come."""
         number = attempt.number + 1
         ahead = Attempt(number, node_key(run, number), AttemptState.ASKED, self._clock.now(), offer=attempt.spare)
-        await self._ask_for(run, ahead, fuse, lambda: None)
+        await self._ask_for(run, ahead, fuse, None)
 
-    async def _ask_for(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Callable[[], None]) -> None:
-        store, key = self._stores.of(run), layout.orders(run.id, attempt.number)
+    async def _ask_for(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Order | None) -> None:
         try:
-            access, seal = await call(self._accesses.first, run, attempt)
-            await call(order)
-            await call(self._leases.renew, run, attempt)
-            secrets = self._vault.values(run.id)
-            request = NodeRequest(
-                attempt.key,
-                key,
-                store.url,
-                offer=attempt.offer,
-                max_price=run.job.spot.max_price if run.job.spot else None,
-                secrets=secrets,
-                access=access,
-                seal=seal,
-                fuse=fuse,
-                labels={"run": run.name, "owner": run.person},
-            )
-            if attempt.offer and attempt.offer.again:
-                await call(self._accesses.hand_over, run, attempt.offer.again, request)
+            request = await self._request(run, attempt, fuse, order)
+            self.unasked.pop(attempt.key, None)
             await call(self._providers[run.job.on].start, request)
             self._wishes.setdefault(attempt.key, Wishes())
-        except StoreUnavailable:
+            self._surprises.pop(attempt.key, None)
+        except StoreFailed:
             raise
         except (ProviderUnavailable, Unanswered) as error:
             log.warning("starting %s: %s", attempt.key, error.message)
@@ -168,6 +180,56 @@ class Performer:
         except StokerError as error:
             log.warning("starting %s: %s", attempt.key, error.message)
             self.trouble[attempt.key] = error
+        except Exception as error:  # a bug, or a computer that is short of something: that may pass
+            since, said = self._surprises.get(attempt.key, (self._clock.steady(), ""))
+            self._surprises[attempt.key] = since, str(error)
+            if said != str(error):
+                log.warning("starting %s: %s", attempt.key, error, exc_info=error)
+            if self._clock.steady() - since > _SURPRISED_S:
+                self.trouble[attempt.key] = _unexpected(error)
+
+    async def _request(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Order | None) -> NodeRequest:
+        """What the provider is asked for, once everything that the node needs lies in the store. Where the store fails
+        nothing was asked for, and nothing is lost: somebody repairs it, and it is tried again. A node without orders
+        has a short lease."""
+        works_s = self._leases.lasting_s(run, attempt, fuse)
+        lease_s = works_s if order else self._leases.idle_s(run)
+        try:
+            await self._bring_start(run, attempt)
+            access, seal = await call(self._accesses.first, run, attempt, works_s)
+            if order:
+                await call(order)
+            await call(self._leases.renew, run, attempt, lease_s)
+            request = NodeRequest(
+                attempt.key,
+                layout.orders(run.id, attempt.number),
+                self._stores.of(run).url,
+                offer=attempt.offer,
+                max_price=run.job.spot.max_price if run.job.spot else None,
+                secrets=self._vault.values(run.id),
+                access=access,
+                seal=seal,
+                fuse=fuse,
+                lease_s=lease_s or None,
+                labels={"run": run.name, "owner": run.person},
+            )
+            if attempt.offer and attempt.offer.again:
+                await call(self._accesses.hand_over, run, attempt.offer.again, request)
+        except (StoreFailed, Unanswered) as error:
+            self.unasked[attempt.key] = error
+            raise
+        return request
+
+    async def _bring_start(self, run: Run, attempt: Attempt) -> None:
+        """Before a machine is asked for: copying costs time, and nothing else."""
+        if run.start is None or run.id in self._brought:
+            return
+        self.copying[attempt.key] = run.start.name
+        try:
+            await asyncio.to_thread(self._bring, run)
+            self._brought.add(run.id)
+        finally:
+            del self.copying[attempt.key]
 
     def _orders(self, run: Run, attempt: Attempt) -> Orders:
         here = self._providers[run.job.on].features.shares_files
@@ -186,9 +248,16 @@ class Performer:
             evictions_per_hour=rate_per_hour(run),
         )
 
-    async def _renew_lease(self, run: Run, attempt: Attempt) -> None:
-        await call(self._leases.renew, run, attempt)
-        await call(self._leases.mark, run, attempt)
+    async def _renew_lease(self, run: Run, attempt: Attempt, lease_s: float) -> None:
+        await call(self._leases.renew, run, attempt, lease_s)
+        await call(self._leases.mark, run, attempt, lease_s)
+
+    async def _cut_lease(self, key: str) -> None:
+        """A node that cannot be released now hears through its store that it may not stay for long."""
+        run = next((one for one in self._ledger.open if key.startswith(f"{one.id}-")), None)
+        attempt = next((one for one in run.attempts if one.key == key), None) if run else None
+        if run and attempt and attempt.state.over and self._leases.is_due(attempt, self._leases.idle_s(run)):
+            await call(self._leases.renew, run, attempt, self._leases.idle_s(run))
 
     def _has_news(self, run: Run, attempt: Attempt) -> bool:
         """Nothing is written as long as there is nothing new to say."""
@@ -197,11 +266,11 @@ class Performer:
         )
 
     async def _tell(self, run: Run, attempt: Attempt) -> None:
-        wishes, store, key = self._wished(run, attempt), self._stores.of(run), layout.wishes(run.id, attempt.number)
+        wishes, key = self._wished(run, attempt), layout.wishes(run.id, attempt.number)
         if attempt.key not in self._wishes:
-            self._wishes[attempt.key] = await call(self._said, store, key)
+            self._wishes[attempt.key] = await call(self._said, run, attempt, key)
         if wishes != self._wishes[attempt.key]:
-            await call(store.put, key, wire.dump(wishes))
+            await call(self._put, run, attempt, key, wishes)
             self._wishes[attempt.key] = wishes
         if wishes.wish is Wish.CANCEL:
             self.told.setdefault(attempt.key, self._clock.steady())
@@ -217,20 +286,29 @@ class Performer:
     def _wished(self, run: Run, attempt: Attempt) -> Wishes:
         return replace(_wishes(run, attempt), visits=self._visits.of(attempt.key), fuse=self._fuses.get(attempt.key))
 
-    def _said(self, store: Store, key: str) -> Wishes:
-        """What an earlier server may have told the agent."""
+    def _put(self, run: Run, attempt: Attempt, key: str, told: Orders | Wishes) -> None:
+        self._stores.of(run).put(key, self._accesses.signed(run, attempt, key, wire.dump(told)))
+
+    def _said(self, run: Run, attempt: Attempt, key: str) -> Wishes | None:
+        """What an earlier server may have told the agent. Its node can write there, too."""
         try:
-            return wire.load(Wishes, store.get(key))
+            data = untrusted.fetch_bytes(self._stores.of(run), key, untrusted.SMALL_BYTES)
+            return untrusted.load(Wishes, self._accesses.opened(run, attempt, key, data), self._clock.now())
         except Missing:
             return Wishes()
+        except (Malformed, Corrupt):
+            return None
 
     async def _stop(self, provider: str, key: str) -> None:
         try:
             await call(self._providers[provider].stop, key)
-        except ProviderFailed as error:
-            log.warning("stopping %s: %s", key, error.message)
-            self.stuck[key] = error
+        except Exception as error:
+            known = error if isinstance(error, StokerError) else _unexpected(error)
+            log.warning("stopping %s: %s", key, known.message, exc_info=None if known is error else error)
+            self.stuck[key] = known
             self._tries[key] = self._tries.get(key, 0) + 1
+            with suppress(StokerError):
+                await self._cut_lease(key)
             # It is asked for again as long as the node is seen.
             await asyncio.sleep(min(_PAUSE_S * 2 ** (self._tries[key] - 1), _LONGEST_PAUSE_S))
             return
@@ -240,7 +318,9 @@ class Performer:
         self._wishes.pop(key, None)
         self._fuses.pop(key, None)
         self.trouble.pop(key, None)
+        self._surprises.pop(key, None)
         self._store_trouble.pop(key, None)
+        self.unasked.pop(key, None)
         self._accesses.forget(key)
         self._leases.forget(key)
 
@@ -252,9 +332,16 @@ class Performer:
         except StoreUnavailable as error:
             log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
             await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
-        except (StokerError, OSError) as error:
-            problem = error.message if isinstance(error, StokerError) else f"{error.strerror}: {error.filename}"
-            await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
+        except StokerError as error:
+            await self._not_landed(run, error.message)
+        except OSError as error:
+            await self._not_landed(run, f"{error.strerror}: {error.filename}")
+        except Exception as error:
+            log.warning("landing %s: %s", run.name, error, exc_info=error)
+            await self._not_landed(run, _unexpected(error).message)
+
+    async def _not_landed(self, run: Run, problem: str) -> None:
+        await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
 
     async def _note_landing(self, run: Run, text: str, *, landed: str = "", problem: str = "") -> None:
         event = Event(self._clock.now(), "landed" if landed else "landing-failed", text)
@@ -277,6 +364,10 @@ class Performer:
         self._under_way.pop(name, None)
         if not task.cancelled() and (error := task.exception()):
             log.warning("%s: %s", name, error, exc_info=None if isinstance(error, StokerError) else error)
+
+
+def _unexpected(error: Exception) -> ProviderFailed:
+    return ProviderFailed(f"{type(error).__name__}: {error}")
 
 
 def _attempt(run: Run) -> Attempt:

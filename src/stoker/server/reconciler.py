@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stoker.engine.actions import Action
+from stoker.engine import alone
+from stoker.engine.actions import Action, StopNode
+from stoker.engine.decision import Decision
 from stoker.engine.fuse import release_s
 from stoker.engine.keys import spare_key
+from stoker.engine.lease import idle, longest
+from stoker.engine.leftovers import GRACE_S, claimed, release_leftovers
 from stoker.engine.placement import why_waiting
 from stoker.engine.receipt import with_effort
 from stoker.engine.resuming import spared
-from stoker.engine.rounds import decide, untouched
+from stoker.engine.rounds import untouched
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import GRACE_S, claimed, sweep
 from stoker.errors import StokerError, StoreFailed
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, NodeSight, NodeState
@@ -25,6 +28,7 @@ from stoker.model.report import Phase, Report
 from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
+from stoker.server.deciding import Deciding, Scene
 from stoker.server.ledger import Ledger
 from stoker.server.limits import LimitBook
 from stoker.server.lookout import Lookout, Sights
@@ -63,6 +67,7 @@ class Reconciler:
         self._reports = Reports(stores, clock, self.wake)
         self._lookout = Lookout(providers, clock, self.wake)
         self._offers = Offers(providers, clock, self.wake)
+        self._deciding = Deciding(clock, self._reports.drop)
         self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
         self._occupied: set[str] = set()  # providers that had a node when they were last looked at
         self._unclaimed: dict[str, float] = {}  # by node key: since when
@@ -76,15 +81,43 @@ class Reconciler:
         """Node key to why it could not be released: tried again and again."""
         return self._performer.stuck
 
+    @property
+    def troubled(self) -> Mapping[str, str]:
+        """Run id to why nobody knows how the run is: what its node says cannot be used, or nothing can be decided."""
+        return {run.id: why for run in self._ledger.open if (why := self._trouble_of(run))}
+
+    def _trouble_of(self, run: Run) -> str:
+        if trouble := self._deciding.trouble.get(run.id):
+            return trouble.text
+        why = self._reports.of(run.attempt.key).unusable if run.attempt else ""
+        return f"its node's report cannot be used: {why}" if why else ""
+
     def live(self, run: Run) -> Run:
         """The run with what is true only now: what its agent last reported, or what it waits for. The database learns
-        of metrics when the run has ended."""
+        of metrics when the run has ended. One that fails is shown as it was saved: it is one of many in a list."""
+        try:
+            shown, trouble = self._live(run), self._trouble_of(run)
+        except Exception as error:
+            log.warning("how %s is cannot be told: %s", run.name, error, exc_info=error)
+            shown, trouble = run, f"how it is now cannot be told ({type(error).__name__}: {error})"
+        shown = replace(shown, alone=self._alone(run))
+        if trouble and not run.state.ended:
+            return replace(shown, reason=trouble, hint=f"stoker cancel {run.name}")
+        return shown
+
+    def _alone(self, run: Run) -> str:
+        """What becomes of it while this server is away."""
+        provider = self._providers.get(run.job.on)
+        return alone.words(run.job, provider.features, run.budget, run.state) if provider else ""
+
+    def _live(self, run: Run) -> Run:
         if run.state is RunState.QUEUED and (asking := self._offers.trouble.get(run.job.on)):
             return replace(run, reason=asking.message, hint=asking.hint)
         if run.state is RunState.QUEUED and not run.reason:
-            slots = {name: _slots(provider) for name, provider in self._providers.items()}
-            return replace(run, reason=why_waiting(run, self._ledger.open, slots))
+            return replace(run, reason=why_waiting(run, self._ledger.open, self._slots()))
         key = run.attempt.key if run.attempt else ""
+        if source := self._performer.copying.get(key):
+            return replace(run, reason=f"copies the checkpoint of {source}")
         seen = self._reports.of(key)
         if run.state.ended:
             return run
@@ -96,7 +129,9 @@ class Reconciler:
             return replace(run, reason=f"its store cannot be used: {trouble}")
         if seen.report is None:
             return run
-        reason = f"its agent has said nothing for a while{self._why_silent(run)}" if self._silent(run) else run.reason
+        reason = run.reason
+        if self._silent(run):
+            reason = f"no heartbeat from its agent for {seen.silent_s:.0f} s{self._why_silent(run)}"
         if seen.report.phase is Phase.STAGING and not reason:
             reason = _staging(seen.report)
         run = with_effort(run, seen.report, under_way=True)
@@ -105,7 +140,7 @@ class Reconciler:
     def _silent(self, run: Run) -> bool:
         seen = self._reports.of(run.attempt.key if run.attempt else "")
         beats_s = _BEATS * pacing(self._stores.of(run)).beat_s
-        return self._clock.steady() - seen.since > max(SILENT_S, beats_s)
+        return seen.silent_s > max(SILENT_S, beats_s)
 
     def _why_silent(self, run: Run) -> str:
         """The store is the only way in which an agent can speak. A far one is not asked while somebody waits."""
@@ -124,7 +159,7 @@ class Reconciler:
             try:
                 wait_s = await self.round()
             except Exception as error:
-                log.warning("a round failed: %s", error, exc_info=None if isinstance(error, StokerError) else error)
+                log.warning("a round failed: %s", error, exc_info=_unless_known(error))
                 wait_s = TROUBLE_S
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), wait_s)
@@ -132,32 +167,81 @@ class Reconciler:
 
     async def round(self) -> float:
         """One look, decide, save, act. Returns how long to wait for the next."""
+        self._deciding.begin()
         sights = await self._lookout.look(self._busy())
         for name, some in sights.items():
             self._gone[name] = {sight.key for sight in some if sight.state is NodeState.GONE}
             self._gone[name] |= self._vanished(name, some)
         await self._reports.look(self._ledger.open, set().union(*self._gone.values()))
-        slots = {name: _slots(provider) for name, provider in self._providers.items()}
         async with self._ledger.lock:
-            market, unknown = self._offers.market(self._ledger.open)
-            runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
-            touched = [run for run in runs.values() if run.job.on in sights and not untouched(run)]
-            seen = {run.id: self._sighting(run, sights[run.job.on]) for run in touched}
-            now = self._clock.now()
-            decisions = decide(runs.values(), seen, slots, now, market, self._limits.current(now))
-            saved = await self._ledger.save([one for one in decisions if one.run != runs[one.run.id]])
-        for run in saved:
-            if run.state.ended:
-                self._performer.forget_secrets(run)
-        actions = [action for one in decisions for action in one.actions]
-        for action in [*actions, *self._sweep(sights)]:
-            await self._performer.perform(action)
+            decisions = await self._decide(sights)
+        for action in [*(action for one in decisions for action in one.actions), *self._leftovers(sights)]:
+            await self._perform(action)
         for run in self._out_of_sight(sights):
-            await self._performer.speak_to(run)
+            await self._speak_to(run)
         self._occupied = {name for name in self._occupied if name not in sights} | {
             name for name, some in sights.items() if any(not one.server for one in some)
         }
-        return min((self._providers[name].features.look_every_s for name in self._busy()), default=IDLE_S)
+        there = [self._providers[name] for name in self._busy() if name in self._providers]
+        return min((provider.features.look_every_s for provider in there), default=IDLE_S)
+
+    async def _decide(self, sights: Sights) -> list[Decision]:
+        """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
+        market, unknown = self._offers.market(self._ledger.open)
+        runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
+        seen = self._sightings([run for run in runs.values() if run.job.on in sights and not untouched(run)], sights)
+        now = self._clock.now()
+        decisions = self._deciding.decide(runs, seen, Scene(self._slots(), now, market, self._limits.current(now)))
+        for run_id in seen:
+            if (attempt := runs[run_id].attempt) and run_id not in self._deciding.trouble:
+                self._reports.accept(attempt.key)
+        return await self._save(runs, decisions)
+
+    def _sightings(self, runs: Sequence[Run], sights: Sights) -> dict[str, Sighting]:
+        found: dict[str, Sighting] = {}
+        for run in runs:
+            try:
+                found[run.id] = self._sighting(run, sights[run.job.on])
+            except Exception as error:
+                self._deciding.note(run, "it cannot be looked at", error)
+        return found
+
+    async def _save(self, runs: Mapping[str, Run], decisions: list[Decision]) -> list[Decision]:
+        """All in one transaction; where that fails, each by itself. What was not saved is not carried out."""
+        changed = [one for one in decisions if one.run != runs[one.run.id]]
+        failed: dict[str, tuple[Run, Exception]] = {}
+        try:
+            saved = await self._ledger.save(changed)
+        except Exception as first:
+            saved = []
+            for one in changed:
+                try:
+                    saved += await self._ledger.save([one])
+                except Exception as error:
+                    failed[one.run.id] = one.run, error
+            if not saved:
+                raise first  # the database is in trouble, and no run of it
+        for run, why in failed.values():
+            self._deciding.note(run, "it cannot be saved", why)
+        for run in saved:
+            if run.state.ended:
+                self._performer.forget_secrets(run)
+        return [one for one in decisions if one.run.id not in failed]
+
+    async def _perform(self, action: Action) -> None:
+        try:
+            await self._performer.perform(action)
+        except Exception as error:
+            if isinstance(action, StopNode):
+                log.warning("stopping %s: %s", action.key, error, exc_info=_unless_known(error))
+            else:
+                self._deciding.note(action.run, "what it needs could not be done", error, acting=True)
+
+    async def _speak_to(self, run: Run) -> None:
+        try:
+            await self._performer.speak_to(run)
+        except Exception as error:
+            self._deciding.note(run, "its node could not be spoken to", error, acting=True)
 
     def _busy(self) -> set[str]:
         """Providers that have a node, or whose runs are about to have one or just had."""
@@ -176,6 +260,17 @@ class Reconciler:
         is_kept = run.kept_until is not None and self._clock.now() < run.kept_until
         return report is not None and (report.outcome is None or is_kept)
 
+    def _slots(self) -> dict[str, int | None]:
+        """By provider: how many nodes it has room for. One that cannot say has none, for now."""
+        found: dict[str, int | None] = {}
+        for name, provider in self._providers.items():
+            try:
+                found[name] = _room(provider)
+            except Exception as error:
+                log.warning("the room of %s is not known: %s", name, error, exc_info=_unless_known(error))
+                found[name] = 0
+        return found
+
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt
         if attempt is None:
@@ -193,6 +288,7 @@ class Reconciler:
             nodes.append(current)  # when it went is said in its last words
         said = self._reports.of(attempt.key)
         told, trouble = self._performer.told.get(attempt.key), self._performer.trouble.get(attempt.key)
+        waits = self._performer.unasked.get(attempt.key)
         steady = self._clock.steady()
         return Sighting(
             node=current,
@@ -200,11 +296,19 @@ class Reconciler:
             spare=self._spare(spare, sights),
             leftovers=tuple(mine),
             nodes=tuple(nodes),
+            refused=said.unusable,
+            refused_s=steady - said.refused_since if said.refused_since else 0.0,
             still=tuple(key for key, sight in mine.items() if sight.still),
-            silent_s=steady - said.since if said.since else 0.0,
+            silent_s=said.silent_s,
+            deaf=said.is_deaf(steady),
             patience_s=self._providers[run.job.on].features.patience_s,
             outlives_s=self._outlives_s(run),
+            lingers_s=self._lingers_s(run),
+            said_at=said.said_at,
             wished_s=steady - told if told else 0.0,
+            unasked=(*self._performer.unasked, *self._performer.copying),
+            waits=waits.message if waits else "",
+            waits_hint=waits.hint if waits else "",
             trouble=trouble.message if trouble else "",
             trouble_hint=trouble.hint if trouble else "",
             trouble_code=trouble.code if trouble else "",
@@ -227,8 +331,14 @@ class Reconciler:
         }
 
     def _outlives_s(self, run: Run) -> float:
-        lease_s = self._providers[run.job.on].features.lease_s
+        limited = run.budget is not None or any(one.person in ("", run.person) for one in self._limits.given)
+        lease_s = longest(run.job, self._providers[run.job.on].features, budget=limited)
         return lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
+
+    def _lingers_s(self, run: Run) -> float:
+        """Behind the last report of its agent."""
+        kept_s = run.job.keep_failed or 0.0
+        return kept_s + idle(self._providers[run.job.on].features) + LAST_WORDS_S + release_s(run)
 
     def _spare(self, key: str, sights: list[NodeSight]) -> NodeSight | None:
         """What was seen of the node that was asked for ahead; one that could not be asked for is as good as gone."""
@@ -238,14 +348,18 @@ class Reconciler:
             return NodeSight(key, NodeState.GONE, trouble.message, trouble.code)
         return next((sight for sight in sights if sight.key == key), None)
 
-    def _sweep(self, sights: Sights) -> list[Action]:
+    def _leftovers(self, sights: Sights) -> list[Action]:
         every = [sight for some in sights.values() for sight in some]
         seen = {sight.key for sight in every}
         needed = claimed(self._ledger.open) | spared(self._ledger.open, every)
         steady = self._clock.steady()
         self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
         ages = {key: steady - since for key, since in self._unclaimed.items()}
-        return [stop for name, some in sights.items() for stop in sweep(name, some, needed, ages, self._grace_s(name))]
+        return [
+            stop
+            for name, some in sights.items()
+            for stop in release_leftovers(name, some, needed, ages, self._grace_s(name))
+        ]
 
     def _grace_s(self, provider: str) -> float:
         return 0.0 if self._providers[provider].features.lease_s else GRACE_S
@@ -260,7 +374,12 @@ def _staging(report: Report) -> str:
     return f"brings its data: {min(10 * read // total, 10)}0 % of {total / 1e6:,.0f} MB"
 
 
-def _slots(provider: Provider) -> int | None:
+def _unless_known(error: Exception) -> Exception | None:
+    """What is worth a traceback: an error that nobody expected is a bug."""
+    return None if isinstance(error, StokerError) else error
+
+
+def _room(provider: Provider) -> int | None:
     if provider.features.market:
         return None
     offers = provider.offers(Need())

@@ -1,4 +1,4 @@
-"""A copy of every run in its store, from which the database can be made again."""
+"""A signed copy of every run in its store, from which the database can be made again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stoker.errors import StokerError
 from stoker.model import layout, wire
 from stoker.model.run import Run
 from stoker.server.outside import call, call_far
+from stoker.server.signing import Signing
 from stoker.server.stores import Stores
 from stoker.stores.pacing import NEAR, pacing
 
@@ -21,8 +22,9 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 class Recorder:
     """Where a store is far, nobody waits for the copy: the newest facts are written as soon as that is possible."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, signing: Signing) -> None:
         self._stores = stores
+        self._signing = signing
         self._waiting: dict[str, Run] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
 
@@ -64,4 +66,5 @@ class Recorder:
                 del self._writing[run_id]
 
     def _write(self, run: Run) -> None:
-        self._stores.of(run).put(layout.record(run.id), wire.dump(run))
+        key = layout.record(run.id)
+        self._stores.of(run).put(key, self._signing.sign(run.store, key, wire.dump(run)))

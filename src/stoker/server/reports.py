@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from stoker.engine.sweeping import claimed
-from stoker.errors import Missing, StokerError
-from stoker.model import layout, wire
+from stoker.engine.leftovers import claimed
+from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
+from stoker.model import layout, untrusted
 from stoker.model.report import Phase, Report
 from stoker.model.run import Attempt, Run
 from stoker.server.clock import Clock
@@ -17,20 +20,56 @@ from stoker.server.stores import Stores
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, Pacing, pacing
 
+log = logging.getLogger(__name__)
+
 _SLOWER = 1.3  # each look at a far store that finds nothing new is followed by a longer pause
+_SLOW_S = 1.0  # a look that took longer has waited for the store: that time is no silence of the agent
+_HUNG_S = 5.0  # a look that took longer shows that the store hung
+_RECOVERY_S = 60.0  # for an agent whose own request hung with the store, until that times out and it can write again
 
 
 @dataclass
 class Seen:
     """All times are those of the server's steady clock."""
 
-    raw: bytes = b""
+    raw: bytes | None = None  # None: there was none
     report: Report | None = None
-    since: float = 0.0  # when it last changed, as far as the store could be asked; 0: nothing was ever said
+    since: float = 0.0  # from when on silence counts: when it last changed, or a while after the store failed; 0: never
     asked_at: float = 0.0  # when the last look that got an answer began
+    said_at: datetime | None = None  # when the store was given the final report, by its own clock
+    deaf_until: float = 0.0  # the store has failed: agents get so long to write again
     due: float = 0.0
     pause_s: float = 0.0
     trouble: str = ""  # why the store could not be asked
+    fit: bool = True  # what was said last could be read
+    refused: str = ""  # why something that was said is not used, until something is
+    refused_since: float = 0.0  # since when
+
+    def is_deaf(self, now: float) -> bool:
+        """Nothing can be concluded from what was not said: the store fails, has just failed, or was not asked yet."""
+        return bool(self.trouble) or not self.asked_at or now < self.deaf_until
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the agent has sent no heartbeat: only looks that the store has answered show that."""
+        return max(self.asked_at - self.since, 0.0) if self.since else 0.0
+
+    def waited(self, began: float, now: float) -> None:
+        """A look at the store took so long. Whatever kept it from answering kept the agent from writing, too."""
+        if now - began > _HUNG_S:
+            self.excuse(now)
+        elif self.since and now - began > _SLOW_S:
+            self.since += now - began
+
+    def excuse(self, now: float) -> None:
+        """The store failed, or hung, until now."""
+        self.deaf_until = now + _RECOVERY_S
+        self.since = self.deaf_until if self.since else 0.0
+
+    @property
+    def unusable(self) -> str:
+        """Why what was said last is not used; empty: it is, or may be."""
+        return self.refused if not self.fit or self.report is None else ""
 
 
 class Reports:
@@ -65,6 +104,22 @@ class Reports:
         if near:
             await call(self._read_all, near)
 
+    def drop(self, key: str, why: str) -> None:
+        """What the node said last cannot be used, although it could be read."""
+        self._refuse(key, why)
+        self.of(key).report = None
+
+    def _refuse(self, key: str, why: str) -> None:
+        """It counts as refused until something it says is accepted. What it said before stands."""
+        seen = self._seen.setdefault(key, Seen())
+        seen.refused = why
+        seen.refused_since = seen.refused_since or self._clock.steady()
+
+    def accept(self, key: str) -> None:
+        """What the node said last was of use, if it could be read."""
+        if (seen := self._seen.get(key)) and seen.report and seen.fit:
+            seen.refused, seen.refused_since = "", 0.0
+
     def heard_last(self, key: str) -> bool:
         """Everything that a node which is gone has said is known. Until then nobody may conclude that it said less."""
         return self.of(key).asked_at >= self._gone_at.get(key, 0.0)
@@ -87,11 +142,9 @@ class Reports:
         eager = attempt.notice is not None or attempt.key in self._gone_at
         try:
             await call_far(self._read, store, run, attempt)
-        except StokerError as error:
-            now = self._clock.steady()
-            seen.trouble = error.message
-            seen.since = now if seen.since else 0.0  # silence that is the store's, not the agent's
-            seen.due = now + pace.lazy_s
+        except Exception as error:
+            self._note_trouble(attempt.key, error)
+            seen.due = self._clock.steady() + pace.lazy_s
         else:
             seen.trouble = ""
             self._pause(seen, before[0], pace, eager=eager, spot=bool(attempt.offer and attempt.offer.spot))
@@ -111,16 +164,76 @@ class Reports:
         seen.due = self._clock.steady() + seen.pause_s
 
     def _read_all(self, some: list[tuple[Store, Run, Attempt]]) -> None:
+        """One that cannot be read keeps nobody from the others."""
         for store, run, attempt in some:
-            self._read(store, run, attempt)
+            try:
+                self._read(store, run, attempt)
+                self.of(attempt.key).trouble = ""
+            except Exception as error:
+                self._note_trouble(attempt.key, error)
+
+    def _note_trouble(self, key: str, error: Exception) -> None:
+        seen = self._seen.setdefault(key, Seen())
+        text = error.message if isinstance(error, StokerError) else f"{type(error).__name__}: {error}"
+        if text != seen.trouble:
+            log.warning("the report of %s: %s", key, text, exc_info=None if isinstance(error, StokerError) else error)
+        seen.trouble = text
+        seen.excuse(self._clock.steady())  # silence that is the store's, not the agent's
 
     def _read(self, store: Store, run: Run, attempt: Attempt) -> None:
         """In a thread. A report that has not changed is not parsed again."""
         seen, began = self._seen.setdefault(attempt.key, Seen()), self._clock.steady()
+        raw = None
         try:
-            raw = store.get(layout.report(run.id, attempt.number))
+            raw = _fetched(store, run, attempt)
+            seen.waited(began, self._clock.steady())
+            seen.asked_at = max(began, seen.asked_at)  # one that hung may answer after a later one
+            if raw == seen.raw:
+                return
+            seen.raw = raw
+            report = untrusted.load(Report, raw, self._clock.now())
+            if (report.attempt, report.node) != (attempt.number, 0):
+                raise Malformed(f"it is that of attempt {report.attempt} and node {report.node}")
         except Missing:
-            raw = b""
-        seen.asked_at = began
-        if raw and raw != seen.raw:
-            seen.raw, seen.report, seen.since = raw, wire.load(Report, raw), self._clock.steady()
+            if seen.raw is not None:
+                _check_there(store, run, attempt)
+            seen.asked_at = began
+        except Malformed as error:
+            seen.asked_at, seen.fit, seen.raw = began, False, raw
+            if seen.refused != error.message:
+                log.warning("the report of %s is not used: %s", attempt.key, error.message)
+            self._refuse(attempt.key, error.message)
+        else:
+            seen.report, seen.fit, seen.since = report, True, self._clock.steady()
+            seen.said_at = _written_at(store, run, attempt) if report.outcome else None
+
+
+def _written_at(store: Store, run: Run, attempt: Attempt) -> datetime | None:
+    """By the store's clock, which no node can set. None where it does not say."""
+    key = layout.report(run.id, attempt.number)
+    with suppress(StokerError, OverflowError, ValueError):
+        times = [one.changed_at for one in store.list(key.rpartition("/")[0]) if one.key == key]
+        return datetime.fromtimestamp(times[0], UTC) if times and times[0] > 0 else None
+    return None
+
+
+def _check_there(store: Store, run: Run, attempt: Attempt) -> None:
+    """A store that has lost even the orders, such as a folder on a disk that is not mounted, is away: no node is to be
+    blamed for its silence. Raises StoreUnavailable."""
+    try:
+        store.get(layout.orders(run.id, attempt.number), 0, 1)
+    except Missing:
+        raise StoreUnavailable("what was in it is not there any more") from None
+
+
+def _fetched(store: Store, run: Run, attempt: Attempt) -> bytes:
+    """A node can put something in the place of its report that no store gives out, such as a link to itself. That is
+    its fault and not the store's, where the store gives out what only the server writes."""
+    try:
+        return untrusted.fetch_bytes(store, layout.report(run.id, attempt.number), untrusted.REPORT_BYTES)
+    except (Missing, Malformed):
+        raise
+    except StoreFailed as error:
+        with suppress(Missing):
+            store.get(layout.record(run.id), 0, 1)
+        raise Malformed(f"it cannot be fetched: {error.message}") from error

@@ -12,6 +12,7 @@ from stoker.server.clock import Clock
 from stoker.server.database import Database
 from stoker.server.datasets import Datasets
 from stoker.server.datasettable import DatasetTable
+from stoker.server.heritage import Heritage
 from stoker.server.identity import server_id
 from stoker.server.keychain import open_keychain
 from stoker.server.leases import Leases
@@ -22,6 +23,7 @@ from stoker.server.reconciler import Reconciler
 from stoker.server.recorder import Recorder
 from stoker.server.settings import Settings
 from stoker.server.shelf import Shelves
+from stoker.server.signing import Signing
 from stoker.server.stores import Stores
 from stoker.server.storetable import StoreTable
 from stoker.server.vault import Vault
@@ -43,6 +45,7 @@ class Service:
     shelves: Shelves
     datasets: Datasets
     visits: Visits
+    heritage: Heritage
     limits: LimitBook
     reconciler: Reconciler
     notices: tuple[str, ...] = ()  # what an administrator should know, such as a rebuilt database
@@ -52,13 +55,17 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
     clock = Clock()
     keychain = open_keychain(settings.home.credentials, settings.keychain)
     stores = Stores(settings.home, StoreTable(database.engine, settings.home.stores), keychain)
-    accesses = Accesses(stores, keychain, clock, settings.access_s)
     providers = load(Setup(settings.home, settings.slots, server_id(settings.home)))
-    ledger = Ledger(database, Recorder(stores))
+    accesses = Accesses(
+        stores, keychain, clock, settings.access_s, here=lambda name: providers[name].features.shares_files
+    )
+    signing = Signing(keychain)
+    ledger = Ledger(database, Recorder(stores, signing))
     vault = Vault(settings.home.secrets)
-    leases = Leases(providers, stores, clock)
+    leases = Leases(providers, stores, accesses, clock)
     visits = Visits()
-    performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits)
+    heritage = Heritage(stores, clock, settings.home.root)
+    performer = Performer(providers, stores, accesses, leases, ledger, vault, clock, visits, heritage.bring)
     limits = LimitBook(database)
     ledger.closed = limits.closed
     reconciler = Reconciler(ledger, stores, providers, performer, clock, limits)
@@ -75,8 +82,9 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
         ledger=ledger,
         vault=vault,
         shelves=Shelves(stores),
-        datasets=Datasets(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name),
+        datasets=Datasets(DatasetTable(database.engine), stores.open, lambda: stores.workspace.name, signing),
         visits=visits,
+        heritage=heritage,
         limits=limits,
         reconciler=reconciler,
         notices=notices,

@@ -14,7 +14,7 @@ from stoker.server.keychain import WAYS
 @dataclass(frozen=True, slots=True)
 class Settings:
     home: Home
-    port: int = 0  # 0: any free one
+    port: int | None = None  # of loopback TCP, besides the home's Unix socket; None: none, 0: any free one
     slots: int | None = None  # nodes on this computer at once; None: one per core
     keychain: str = "auto"  # where credentials are kept: the system's keyring if it has one, or `file`
     access_s: float = 86_400.0  # how long a node may use what it is given of a store, before that has to be renewed
@@ -26,7 +26,7 @@ def from_environment(environ: Mapping[str, str]) -> Settings:
     slots = _whole(environ, "STOKER_SLOTS", 0)
     return Settings(
         home=Home(root),
-        port=_whole(environ, "STOKER_PORT", 0),
+        port=_whole(environ, "STOKER_PORT", 0) if environ.get("STOKER_PORT") else None,
         slots=slots or None,
         keychain=_one_of(environ, "STOKER_KEYCHAIN", WAYS),
         access_s=float(_whole(environ, "STOKER_ACCESS_LIFE", 86_400)),

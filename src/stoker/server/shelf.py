@@ -1,4 +1,4 @@
-"""The code of all runs in the store: which files are there, and room for those that are not."""
+"""The code of all runs: its files on this computer, and one object with all of them in each store that is far."""
 
 from __future__ import annotations
 
@@ -6,66 +6,101 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Collection
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from typing import Any, BinaryIO
+from contextlib import suppress
+from typing import BinaryIO, cast
 
-from stoker.errors import AlreadyThere, Corrupt, Missing
+from stoker.errors import Corrupt, Missing, StokerError
 from stoker.model import layout, wire
 from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.store import FOLDER
 from stoker.server.stores import Stores
 from stoker.stores import Store
 from stoker.stores.blobstream import read_blobs
+from stoker.stores.bundle import GLANCE_BYTES, Bundle, write_bundle
+from stoker.stores.manifest import verified
 from stoker.stores.pacing import NEAR, pacing
 from stoker.stores.reader import open_object
 
 _IN_MEMORY_BYTES = 8 << 20
-_AT_ONCE = 8
-_ASK_EACH = 20  # files that are asked for one by one; with more of them, one listing of a far store is less
 _YOUNG_S = 3600.0  # a blob this young may belong to a submission that is just arriving
 
 
 class Shelf:
-    """Called from several threads."""
+    """Called from several threads. `near` has the files themselves, each once, where the store is far."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: set[str] = set()  # blobs seen in the store; only `tidy` takes any away
+    def __init__(self, store: Store, near: Shelf | None = None) -> None:
+        self._near: Store = near._near if near else store
+        self._far = store if near else None
+        self._known: set[str] = near._known if near else set()  # blobs seen nearby; only `tidy` takes any away
 
     def missing(self, snapshot: Snapshot) -> list[str]:
         hashes = {entry.sha256 for entry in snapshot.entries if entry.kind is EntryKind.FILE}
-        unknown = hashes - self._known
-        if len(unknown) > _ASK_EACH and pacing(self._store) is not NEAR:
-            self._known |= {stored.key.rsplit("/", 1)[-1] for stored in self._store.list("blobs")}
-            return sorted(hashes - self._known)
-        return sorted(sha256 for sha256 in unknown if not self._has(sha256))
+        return sorted(sha256 for sha256 in hashes - self._known if not self._has(sha256))
 
     def has(self, id: str) -> bool:
+        """Whether nodes find it. Raises Corrupt where they would find something else."""
         try:
-            self._store.get(layout.snapshot(id), 0, 1)
+            if self._far:
+                Bundle(self._far, id, GLANCE_BYTES)
+            else:
+                verified(self._near.get(layout.snapshot(id)), id)
         except Missing:
             return False
         return True
 
-    def bring(self, id: str, source: Store) -> None:
-        """A snapshot and all of its files from another store. Raises Missing where that does not have it."""
-        snapshot = wire.load(Snapshot, source.get(layout.snapshot(id)))
+    def keep(self, snapshot: Snapshot) -> None:
+        """Whatever lies in its place and is not it is replaced."""
+        key, data = layout.snapshot(snapshot.id), wire.dump(snapshot)
+        try:
+            there = self._near.get(key) == data
+        except Missing:
+            there = False
+        if not there:
+            self._near.put(key, data)
+        if self._far:
+            self._send(self._far, snapshot)
+
+    def _send(self, far: Store, snapshot: Snapshot) -> None:
+        with suppress(Corrupt):
+            if self.has(snapshot.id):
+                return
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as spool:
+            into = cast(BinaryIO, spool)
+            write_bundle(snapshot, lambda sha256: open_object(self._near, layout.blob(sha256)), into)
+            spool.seek(0)
+            far.put(layout.code(snapshot.id), into)
+
+    def stock(self, id: str) -> Snapshot:
+        """The snapshot, with all of its files nearby. Raises Missing, and Corrupt where it is another one."""
+        with suppress(Missing):
+            snapshot = verified(self._near.get(layout.snapshot(id)), id)
+            if not self.missing(snapshot):
+                return snapshot
+        if not self._far:
+            raise Missing(f"the store has no snapshot `{id}`")
+        bundle = Bundle(self._far, id)
+        for sha256 in self.missing(bundle.snapshot):
+            content = bundle.get(layout.blob(sha256))
+            if hashlib.sha256(content).hexdigest() != sha256:
+                raise Corrupt(f"the store has damaged the code of the snapshot {id[:12]}")
+            self._near.put(layout.blob(sha256), content)
+            self._known.add(sha256)
+        self._near.put(layout.snapshot(id), wire.dump(bundle.snapshot))
+        return bundle.snapshot
+
+    def bring(self, id: str, source: Shelf) -> None:
+        """A snapshot and all of its files from another one. Raises Missing where that does not have it."""
+        snapshot = source.stock(id)
         for sha256 in self.missing(snapshot):
-            self._store.put(layout.blob(sha256), open_object(source, layout.blob(sha256)))
+            self._near.put(layout.blob(sha256), open_object(source._near, layout.blob(sha256)))
             self._known.add(sha256)
         self.keep(snapshot)
 
-    def keep(self, snapshot: Snapshot) -> None:
-        with suppress(AlreadyThere):
-            self._store.put(layout.snapshot(snapshot.id), wire.dump(snapshot), only_new=True)
-
     def take(self, stream: BinaryIO) -> int:
         """Each blob is checked before it is kept under its hash, so that a hash in the store can be trusted."""
-        taken: list[Future[None]] = []
-        # In this order: no spool may be closed before the last thread is done with it.
-        with ExitStack() as spools, ThreadPoolExecutor(_AT_ONCE, "shelf") as threads:
-            for sha256, content in read_blobs(stream):
-                spool = spools.enter_context(tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES))
+        taken = 0
+        for sha256, content in read_blobs(stream):
+            with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as spool:
                 digest = hashlib.sha256()
                 while piece := content.read(1 << 20):
                     digest.update(piece)
@@ -73,50 +108,34 @@ class Shelf:
                 if digest.hexdigest() != sha256:
                     raise Corrupt(f"a file arrived that does not have the hash {sha256}", hint="submit again")
                 spool.seek(0)
-                taken.append(self._start(threads, sha256, spool))
-                if len(taken) >= _AT_ONCE:
-                    taken[-_AT_ONCE].result()  # as many are held in memory as are on their way
-        for one in taken:
-            one.result()
-        return len(taken)
+                self._near.put(layout.blob(sha256), cast(BinaryIO, spool))
+            self._known.add(sha256)
+            taken += 1
+        return taken
 
-    def _start(self, threads: ThreadPoolExecutor, sha256: str, spool: Any) -> Future[None]:
-        """Where the store is a disk, threads would only get in each other's way."""
-        if pacing(self._store) is not NEAR:
-            return threads.submit(self._put, sha256, spool)
-        done: Future[None] = Future()
-        self._put(sha256, spool)
-        done.set_result(None)
-        return done
-
-    def _put(self, sha256: str, spool: Any) -> None:
-        with spool:
-            self._store.put(layout.blob(sha256), spool)
-        self._known.add(sha256)
-
-    def tidy(self, in_use: Collection[str]) -> None:
-        """Removes snapshots that no run names, and blobs that no snapshot names."""
+    def tidy(self, in_use: Collection[str], gone: str) -> None:
+        """Removes snapshots that no run names, and blobs that no snapshot names. A store that is far may hold code of
+        other servers: there, only the snapshot `gone` is removed."""
+        if self._far and gone not in in_use:
+            self._far.delete(layout.code(gone))
         old = time.time() - _YOUNG_S
-        snapshots = list(self._store.list("snapshots"))
-        unused = [one.key for one in snapshots if _id(one.key) not in in_use and one.changed_at < old]
-        if not unused and pacing(self._store) is not NEAR:
-            return  # to look for blobs that nobody names, every snapshot would have to be read
+        snapshots = list(self._near.list("snapshots"))
+        unused = {one.key for one in snapshots if _id(one.key) not in in_use and one.changed_at < old}
         for key in unused:
-            self._store.delete(key)
+            self._near.delete(key)
         needed: set[str] = set()
-        kept = [one.key for one in snapshots if one.key not in unused]
-        with ThreadPoolExecutor(1 if pacing(self._store) is NEAR else _AT_ONCE, "shelf") as threads:
-            for data in threads.map(self._store.get, kept):
-                needed |= {entry.sha256 for entry in wire.load(Snapshot, data).entries}
-        for stored in list(self._store.list("blobs")):
+        for one in snapshots:
+            if one.key not in unused:
+                needed |= {entry.sha256 for entry in wire.load(Snapshot, self._near.get(one.key)).entries}
+        for stored in list(self._near.list("blobs")):
             sha256 = stored.key.rsplit("/", 1)[-1]
             if sha256 not in needed and stored.changed_at < old:
                 self._known.discard(sha256)
-                self._store.delete(stored.key)
+                self._near.delete(stored.key)
 
     def _has(self, sha256: str) -> bool:
         try:
-            self._store.get(layout.blob(sha256), 0, 0)
+            self._near.get(layout.blob(sha256), 0, 0)
         except Missing:
             return False
         self._known.add(sha256)
@@ -138,30 +157,47 @@ class Shelves:
         store = self._stores.open(name)
         known = self._shelves.get(name)
         if known is None or known[0] is not store:  # opened anew: what was known of it may be of another time
-            known = self._shelves[name] = (store, Shelf(store))
+            near = None if pacing(store) is NEAR else self.of(FOLDER)
+            known = self._shelves[name] = (store, Shelf(store, near))
         return known[1]
 
     @property
     def workspace(self) -> Shelf:
         return self.of(self._stores.workspace.name)
 
-    def find(self, key: str) -> bytes:
-        """An object of a snapshot, wherever it is. Raises Missing."""
+    def snapshot(self, id: str) -> Snapshot:
+        """Wherever it is; its files are nearby then. Raises Missing."""
         for name in self._in_order():
             with suppress(Missing):
-                return self._stores.open(name).get(key)
-        raise Missing(f"no store has `{key}`")
+                return self.of(name).stock(id)
+        raise Missing(f"no store has the snapshot `{id}`")
+
+    def blob(self, sha256: str) -> bytes:
+        """A file of a snapshot that was asked for before. Raises Missing."""
+        for name in self._in_order():
+            store = self._stores.open(name)
+            if pacing(store) is NEAR:
+                with suppress(Missing):
+                    return store.get(layout.blob(sha256))
+        raise Missing(f"no store has the file `{sha256}`")
 
     def fill(self, store: str, snapshot: str) -> bool:
-        """Whether the store has the snapshot, after bringing it from another one if need be."""
+        """Whether the store has the snapshot, after bringing it from another one if need be. Raises Corrupt where it
+        has another one in its place, and nobody has the right one."""
         shelf = self.of(store)
-        if shelf.has(snapshot):
-            return True
-        for name in self._in_order():
-            if name != store:
-                with suppress(Missing):
-                    shelf.bring(snapshot, self._stores.open(name))
+        damaged: Corrupt | None = None
+        try:
+            if shelf.has(snapshot):
+                return True
+        except Corrupt as error:
+            damaged = error
+        for name in (FOLDER, *self._in_order()):
+            with suppress(StokerError):  # a store that cannot be read now does not have it
+                if self.of(name) is not shelf:
+                    shelf.bring(snapshot, self.of(name))
                     return True
+        if damaged:
+            raise damaged
         return False
 
     def _in_order(self) -> list[str]:

@@ -9,12 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from stoker.errors import AlreadyThere, StokerError
-from stoker.model.store import StoreFinding, Verdict
+from stoker.model import layout
+from stoker.model.finding import Verdict
+from stoker.model.store import StoreFinding
 from stoker.server.reach import Reach
+from stoker.server.removal import remove_run
 from stoker.stores import Store
 
 SKEW_WARN_S = 60.0
 SKEW_FAIL_S = 300.0  # Azure and S3 refuse at 15 minutes; tokens begin and end by the store's clock long before
+_TRIALS = ("write", "list", "read", "conditional write", "append", "run folder", "delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +35,16 @@ def check(subject: Subject) -> list[StoreFinding]:
     What follows from a failure is not tried, and says so."""
     findings = _reached(subject)
     if findings[0].verdict is Verdict.FAIL:
-        return [*findings, *_skipped(("write", "list", "read", "conditional write", "append", "delete"))]
+        return [*findings, *_skipped(_TRIALS)]
     try:
         store = subject.open()
     except StokerError as error:
         opened = StoreFinding("credential", Verdict.FAIL, error.message, error.hint)
-        return [*findings, opened, *_skipped(("write", "list", "read", "conditional write", "append", "delete"))]
+        return [
+            *findings,
+            opened,
+            *_skipped(_TRIALS),
+        ]
     return [*findings, *_tried(store, subject)]
 
 
@@ -73,6 +81,12 @@ def _tried(store: Store, subject: Subject) -> list[StoreFinding]:
         ("read", ("write",), probe.read, "allow reading: Storage Blob Data Reader, or `r` in a SAS"),
         ("conditional write", ("write",), probe.write_new, "the store must know `If-None-Match`: use another one"),
         ("append", ("write", "read"), probe.append, "look at the finding above"),
+        (
+            "run folder",
+            ("write",),
+            probe.run_folder,
+            "allow making containers: Storage Blob Data Contributor, or the key",
+        ),
         ("delete", ("write",), probe.delete, "allow deleting: Storage Blob Data Contributor, or `d` in a SAS"),
     ):
         if failed & set(needs):
@@ -139,6 +153,19 @@ class _Probe:
         if self._store.get(key) != b"onetwo":
             raise StokerError("an object that grew came back wrong")
         return "an object can grow"
+
+    def run_folder(self) -> str:
+        """What a run has for itself, under a name as long as that of any run."""
+        run = secrets.token_hex(10)
+        key = f"{layout.run(run)}probe"
+        try:
+            self._store.put(key, self._data)
+            if self._store.get(key) != self._data:
+                raise StokerError("what a run wrote did not come back")
+        finally:
+            with suppress(StokerError):
+                remove_run(self._store, run)
+        return "a run has a place of its own"
 
     def delete(self) -> str:
         self.clear(patient=False)

@@ -76,14 +76,26 @@ class Stores:
             )
         return Credential.from_text(kept)
 
-    def add(self, name: str, url: str, credential: Credential, now: datetime, moved_from: str = "") -> KnownStore:
-        """The same name and URL again replaces the credential, as when a key was changed."""
+    def add(
+        self,
+        name: str,
+        url: str,
+        credential: Credential,
+        now: datetime,
+        moved_from: str = "",
+        *,
+        shared: bool | None = None,
+    ) -> KnownStore:
+        """The same name and URL again replaces the credential, as when a key was changed. `shared` is as it was where
+        nobody says."""
         url, known = self.check_new(name, url, moved_from)
+        self._opener(url, credential)  # nothing is sent: it says whether they go together
         if credential.kind is CredentialKind.NONE:
             self._keychain.forget(_key(name))
         else:
             self._keychain.keep(_key(name), credential.to_text())
-        store = KnownStore(name, url, credential.kind, known.workspace if known else False, now)
+        shared = shared if shared is not None else known.shared if known else False
+        store = KnownStore(name, url, credential.kind, known.workspace if known else False, now, shared)
         with self._lock:
             self._table.save(store)
             self._known[name] = store

@@ -22,6 +22,7 @@ _STORES = Table(
     Column("credential", String),
     Column("workspace", Boolean),
     Column("added_at", String),
+    Column("shared", Boolean),
 )
 
 
@@ -40,6 +41,7 @@ class StoreTable:
                 credential=row["credential"],
                 workspace=row["workspace"],
                 added_at=datetime.fromisoformat(row["added_at"]) if row["added_at"] else None,
+                shared=row["shared"],
             )
             for row in rows
         ]
@@ -93,4 +95,5 @@ def _row(store: KnownStore) -> dict[str, Any]:
         "credential": store.credential,
         "workspace": store.workspace,
         "added_at": store.added_at.isoformat() if store.added_at else "",
+        "shared": store.shared,
     }

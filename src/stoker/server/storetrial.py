@@ -7,24 +7,27 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from stoker.errors import StokerError
-from stoker.model.store import StoreFinding, Verdict
+from stoker.model import layout
+from stoker.model.finding import Verdict
+from stoker.model.store import StoreFinding
 from stoker.server.reach import reach
 from stoker.server.storecheck import Subject, check
 from stoker.server.stores import Stores
 from stoker.stores.blobclient import sas_expires_at
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.granting import grant
+from stoker.stores.granting import grant, splits
 from stoker.stores.location import StoreKind, locate
 from stoker.stores.opening import open_store
 
 _TOKENS = "node tokens"
 _END = "end of the SAS"
 _SOON_S = 7 * 86400.0
+_ID = "0" * 64  # as long as that of any snapshot; its beginning, as that of any run
 
 
 def try_known(stores: Stores, name: str, access_s: float) -> list[StoreFinding]:
     known = stores.named(name)
-    token = _token(known.url, lambda: stores.credential(name), access_s)
+    token = _token(known.url, lambda: stores.credential(name), access_s, shared=known.shared)
     findings = check(Subject(lambda: stores.open(name), lambda: reach(known.url), token))
     try:
         return [*findings, *_end_of(stores.credential(name))]
@@ -32,8 +35,8 @@ def try_known(stores: Stores, name: str, access_s: float) -> list[StoreFinding]:
         return findings  # which say so
 
 
-def try_new(url: str, credential: Credential, access_s: float) -> list[StoreFinding]:
-    token = _token(url, lambda: credential, access_s)
+def try_new(url: str, credential: Credential, access_s: float, shared: bool | None = None) -> list[StoreFinding]:
+    token = _token(url, lambda: credential, access_s, shared=bool(shared))
     findings = check(Subject(lambda: open_store(url, credential), lambda: reach(url), token))
     return [*findings, *_end_of(credential)]
 
@@ -52,23 +55,18 @@ def _end_of(credential: Credential) -> list[StoreFinding]:
     return [StoreFinding(_END, Verdict.OK, f"the SAS ends on {day}")]
 
 
-def _token(url: str, credential: Callable[[], Credential], for_s: float) -> Callable[[], StoreFinding]:
+def _token(url: str, credential: Callable[[], Credential], for_s: float, *, shared: bool) -> Callable[[], StoreFinding]:
     def find() -> StoreFinding:
         if locate(url).kind is StoreKind.FOLDER:
             return StoreFinding(_TOKENS, Verdict.OK, "none are needed: runs on this computer find the folder")
         try:
-            access = grant(url, credential(), reads=["blobs/"], writes=["runs/check/"], for_s=for_s)
+            held = credential()
+            grant(url, held, reads=[layout.code(_ID)], writes=[layout.run(_ID[:20])], for_s=for_s)
         except StokerError as error:
             advice = error.hint or "runs elsewhere need it; those on this computer too"
             return StoreFinding(_TOKENS, Verdict.FAIL, error.message, advice)
-        tokens = {route.token for route in access.routes}
-        if len(tokens) == 1 and len(access.routes) > 1:
-            return StoreFinding(
-                _TOKENS,
-                Verdict.WARN,
-                "a node gets this SAS itself, which reaches the runs of others in the container",
-                "give the account's key or log in, and each node gets a token for its own run",
-            )
+        if not splits(url, held):
+            return _unsplit(shared=shared)
         hours = for_s / 3600
         return StoreFinding(
             _TOKENS,
@@ -77,3 +75,12 @@ def _token(url: str, credential: Callable[[], Credential], for_s: float) -> Call
         )
 
     return find
+
+
+def _unsplit(*, shared: bool) -> StoreFinding:
+    advice = "give the account's key or log in, and each node gets a token for its own run"
+    if shared:
+        found = "every node gets this SAS itself: it can read and change every run in the container, and what they run"
+        return StoreFinding(_TOKENS, Verdict.WARN, found, advice)
+    found = "a SAS cannot be split: only nodes on this computer can use the store"
+    return StoreFinding(_TOKENS, Verdict.WARN, found, f"{advice}; `--shared-with-nodes` gives them the SAS itself")

@@ -1,21 +1,18 @@
-"""The application: routes, the token, and one shape for every error."""
+"""The application: its routes, the door before them, and the document that describes them."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
-from fastapi import Depends, FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException
+from fastapi import Depends, FastAPI, Request
 
 from stoker import __version__
-from stoker.errors import Denied, JobInvalid, StokerError
-from stoker.model import wire
+from stoker.errors import BadInput
+from stoker.model.fields import shown
 from stoker.server.api import (
     budgets,
     checkpoints,
@@ -31,7 +28,26 @@ from stoker.server.api import (
     stores,
     visits,
 )
+from stoker.server.api.door import OPEN, Door
+from stoker.server.api.failure import SHAPE, handle_errors
+from stoker.server.api.shape import COMPONENTS, fails
 from stoker.server.service import Service
+
+_NOUNS = (
+    health,
+    snapshots,
+    runs,
+    logs,
+    metrics,
+    outputs,
+    checkpoints,
+    datasets,
+    stores,
+    left,
+    visits,
+    money,
+    budgets,
+)
 
 
 def build(service: Service) -> FastAPI:
@@ -43,73 +59,47 @@ def build(service: Service) -> FastAPI:
         task.cancel()
         service.database.close()
 
-    app = FastAPI(
+    app = _Api(
         title="Stoker",
         version=__version__,
         openapi_url="/v1/openapi.json",
         docs_url=None,
         redoc_url=None,
         lifespan=lifespan,
-        dependencies=[Depends(_check_token)],
+        redirect_slashes=False,
+        dependencies=[Depends(_check_texts)],
+        responses=fails(401, 408, 413, 422),
     )
     app.state.service = service
     app.state.asked_at = time.monotonic()
-    app.middleware("http")(_note_request)
-    app.exception_handler(StokerError)(_known)
-    app.exception_handler(RequestValidationError)(_bad_request)
-    app.exception_handler(HTTPException)(_http)
-    app.exception_handler(Exception)(_bug)
-    nouns = (
-        health,
-        snapshots,
-        runs,
-        logs,
-        metrics,
-        outputs,
-        checkpoints,
-        datasets,
-        stores,
-        left,
-        visits,
-        money,
-        budgets,
-    )
-    for noun in nouns:
+    app.add_middleware(Door, token=service.token)
+    handle_errors(app)
+    for noun in _NOUNS:
         app.include_router(noun.router, prefix="/v1")
     return app
 
 
-async def _check_token(request: Request) -> None:
-    given = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if not secrets.compare_digest(given.encode(), request.app.state.service.token.encode()):
-        raise Denied("the token is missing or wrong", hint="set STOKER_TOKEN, or unset STOKER_SERVER")
+class _Api(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """With the shapes that routes refer to, and the token that every call but one asks for."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            parts = document.setdefault("components", {})
+            parts["schemas"] = parts.get("schemas", {}) | {"Error": SHAPE} | COMPONENTS
+            parts["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"token": []}]
+            document["paths"][OPEN]["get"]["security"] = []
+        assert self.openapi_schema is not None
+        return self.openapi_schema
 
 
-async def _note_request(request: Request, then: Callable[[Request], Awaitable[Response]]) -> Response:
-    request.app.state.asked_at = time.monotonic()
-    return await then(request)
-
-
-def _answer(status: int, code: str, message: str, hint: str = "", problems: object = ()) -> JSONResponse:
-    return JSONResponse({"error": {"code": code, "message": message, "hint": hint, "problems": problems}}, status)
-
-
-async def _known(_: Request, error: Exception) -> Response:
-    assert isinstance(error, StokerError)
-    problems = [wire.to_plain(one) for one in error.problems] if isinstance(error, JobInvalid) else []
-    return _answer(error.http_status, error.code, error.message, error.hint, problems)
-
-
-async def _bad_request(_: Request, error: Exception) -> Response:
-    return _answer(422, "bad-input", f"the request is not of the API's form: {error}")
-
-
-async def _http(request: Request, error: Exception) -> Response:
-    status = getattr(error, "status_code", 500)
-    return _answer(
-        status, "not-found" if status == 404 else "bad-input", f"{request.method} {request.url.path}: {error}"
-    )
-
-
-async def _bug(_: Request, error: Exception) -> Response:
-    return _answer(500, "bug", f"{type(error).__name__}: {error}", "the server's log has the details")
+async def _check_texts(request: Request) -> None:
+    """Neither a path nor a query holds what no name has, NUL and its kind. A misspelt parameter is not passed over."""
+    for name, value in (*request.path_params.items(), *request.query_params.multi_items()):
+        if any(one < " " and one not in "\t\r\n" for one in f"{name}{value}"):
+            raise BadInput(f"{shown(name)}: found {shown(value)}, expected text without control characters")
+    known = [one.alias for one in request.scope["route"].dependant.query_params]
+    for name in request.query_params:
+        if name not in known:
+            expected = f"one of {', '.join(known)}" if known else "none"
+            raise BadInput(f"{shown(name)}: found an unknown parameter, expected {expected}")

@@ -13,7 +13,8 @@ from stoker.errors import BadInput, NotFound
 from stoker.model.fields import Money, Problems
 from stoker.model.money import BudgetState, Limit, LimitState, Period
 from stoker.model.run import Run
-from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.api.reading import body
+from stoker.server.api.shape import answer, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
 
@@ -32,7 +33,10 @@ class LimitRequest:
     person: str = ""  # empty: everybody together
 
 
-@router.post("/runs/{name}/budget", openapi_extra=takes(BudgetRequest), responses=gives(Run))
+_LIMITS = {"limits": tuple[LimitState, ...]}
+
+
+@router.post("/runs/{name}/budget", openapi_extra=takes(BudgetRequest), responses=gives(Run, 404, 409))
 async def set_budget(request: Request, name: str) -> Response:
     """What the run may cost in all. A paused run goes on if that is enough; one that has cost more is paused."""
     service = service_of(request)
@@ -44,7 +48,7 @@ async def set_budget(request: Request, name: str) -> Response:
     return answer(run)
 
 
-@router.get("/runs/{name}/budget", responses=gives(BudgetState))
+@router.get("/runs/{name}/budget", responses=gives(BudgetState, 404))
 async def budget(request: Request, name: str) -> Response:
     """What the run may cost, what it has cost until now, and what is held back to stop it in good order."""
     service = service_of(request)
@@ -53,14 +57,14 @@ async def budget(request: Request, name: str) -> Response:
     return answer(BudgetState(run.budget, spent, meter.rate(run), fuse.reserve(run)))
 
 
-@router.get("/limits")
+@router.get("/limits", responses=gives(_LIMITS))
 async def limits(request: Request) -> Response:
     """Every limit, with what is used of it in the period that goes on now."""
     service = service_of(request)
     return answer({"limits": await call(_states, service)})
 
 
-@router.post("/limits", openapi_extra=takes(LimitRequest))
+@router.post("/limits", openapi_extra=takes(LimitRequest), responses=gives(_LIMITS))
 async def set_limit(request: Request) -> Response:
     """Adds a limit, or replaces the one of the same person and period."""
     service = service_of(request)
@@ -69,7 +73,7 @@ async def set_limit(request: Request) -> Response:
     return answer({"limits": await call(_states, service)})
 
 
-@router.delete("/limits/{of}")
+@router.delete("/limits/{of}", responses=gives(_LIMITS, 404))
 async def remove_limit(request: Request, of: Period, person: str = "") -> Response:
     service = service_of(request)
     if not await call(service.limits.remove, of, person):

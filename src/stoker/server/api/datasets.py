@@ -6,37 +6,40 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 
-from stoker.errors import DatasetRefused
 from stoker.model.dataset import DatasetVersion
-from stoker.server.api.shape import answer, gives, service_of
+from stoker.server.api.reading import Bounds, check_json, read_bytes
+from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.contentremoval import Removed
 from stoker.server.datasets import DatasetStart, refused_while_used
 from stoker.server.outside import call, call_briefly
 
 router = APIRouter(tags=["datasets"])
-_MOST_MANIFEST_BYTES = 1 << 30
+_MANIFEST = Bounds(1 << 30, 40_000_000)  # about ten million files
 _PATIENCE_S = 20.0  # for content to be removed; after that it goes on by itself
 
 
-@router.get("/datasets")
+_VERSIONS = {"versions": tuple[DatasetVersion, ...]}
+
+
+@router.get("/datasets", responses=gives(_VERSIONS))
 async def page(request: Request) -> Response:
     """Every version of every dataset: by name, newest first."""
     return answer({"versions": await call(service_of(request).datasets.versions)})
 
 
-@router.get("/datasets/{ref}", responses=gives(DatasetVersion))
+@router.get("/datasets/{ref}", responses=gives(DatasetVersion, 404))
 async def show(request: Request, ref: str) -> Response:
     """The version that `name`, `name@3` or `name@<hash>` means."""
     return answer(await call(service_of(request).datasets.resolve, ref))
 
 
-@router.get("/datasets/{name}/versions")
+@router.get("/datasets/{name}/versions", responses=gives(_VERSIONS, 404))
 async def versions(request: Request, name: str) -> Response:
     """Newest first."""
     return answer({"versions": await call(service_of(request).datasets.versions, name)})
 
 
-@router.get("/datasets/{ref}/manifest")
+@router.get("/datasets/{ref}/manifest", responses=gives(object, 404, *OUTSIDE))
 async def manifest(request: Request, ref: str) -> Response:
     """The files of a version, as text whose sha256 is the version's id."""
     datasets = service_of(request).datasets
@@ -44,20 +47,24 @@ async def manifest(request: Request, ref: str) -> Response:
     return Response(data, media_type="application/json")
 
 
-@router.get("/datasets/{ref}/runs")
+@router.get("/datasets/{ref}/runs", responses=gives({"runs": tuple[str, ...]}, 404))
 async def runs(request: Request, ref: str) -> Response:
     """The names of runs that read this version, newest first."""
     service = service_of(request)
     return answer({"runs": await call(service.database.runs_using, await call(service.datasets.resolve, ref))})
 
 
-@router.get("/datasets/{name}/start", responses=gives(DatasetStart))
+@router.get("/datasets/{name}/start", responses=gives(DatasetStart, 404, *OUTSIDE))
 async def start(request: Request, name: str, store: str = "") -> Response:
     """What to know before content is sent: the store it goes to, the newest version, and a mark to register with."""
     return answer(await call(service_of(request).datasets.start, name, store))
 
 
-@router.post("/datasets/{name}/versions", responses=gives(DatasetVersion))
+@router.post(
+    "/datasets/{name}/versions",
+    openapi_extra=takes(bytes),
+    responses=gives(DatasetVersion, 404, *OUTSIDE),
+)
 async def register(
     request: Request,
     name: str,
@@ -70,17 +77,17 @@ async def register(
 ) -> Response:
     """Takes a manifest, once everything it names is in the store. The same files again give the same version."""
     service = service_of(request)
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > _MOST_MANIFEST_BYTES:
-            raise DatasetRefused(f"the manifest of `{name}` is over {_MOST_MANIFEST_BYTES >> 20} MB")
+    data = await read_bytes(request, _MANIFEST.size_bytes)
+    await call(check_json, data, _MANIFEST)
     tags = tuple(dict.fromkeys(tag))
     version = DatasetVersion(name, 0, "", store, 0, 0, service.clock.now(), description, licence, tags, person)
-    return answer(await call(service.datasets.register, version, bytes(data), mark))
+    return answer(await call(service.datasets.register, version, data, mark))
 
 
-@router.delete("/datasets/{ref}")
+_REMOVED = {"versions": tuple[DatasetVersion, ...], "finished": bool, "files": int, "size_bytes": int}
+
+
+@router.delete("/datasets/{ref}", responses=gives(_REMOVED, 404, *OUTSIDE))
 async def remove(request: Request, ref: str, force: bool = False) -> Response:
     """A version, or all of them where only a name is given, and the content that no other version names. With
     `finished` false, content is still being removed."""

@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import datetime
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from stoker import __version__
-from stoker.server.api.shape import answer, service_of
+from stoker.model.proof import LEAST_NONCE, MOST_NONCE, proof
+from stoker.server.api.shape import answer, gives, service_of
 
 router = APIRouter(tags=["server"])
 
 
-@router.get("/health")
+_HEALTH = {
+    "version": str,
+    "pid": int,
+    "home": str,
+    "started_at": datetime,
+    "open_runs": int,
+    "notices": tuple[str, ...],
+}
+
+
+@router.get("/proof", responses=gives({"proof": str}))
+async def show_proof(
+    request: Request, nonce: Annotated[str, Query(min_length=LEAST_NONCE, max_length=MOST_NONCE, pattern="^[0-9a-f]+$")]
+) -> Response:
+    """That this server knows the token, for a client that will not send it to anybody else. Needs no token."""
+    return answer({"proof": proof(service_of(request).token, nonce)})
+
+
+@router.get("/health", responses=gives(_HEALTH))
 async def health(request: Request) -> Response:
     service = service_of(request)
     facts = {
@@ -27,7 +48,7 @@ async def health(request: Request) -> Response:
     return answer(facts)
 
 
-@router.post("/stop")
+@router.post("/stop", responses=gives({"stopping": bool}))
 async def stop() -> Response:
     """The server ends once this answer is out; agents go on, and the next server catches up."""
     os.kill(os.getpid(), signal.SIGTERM)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from stoker.errors import Missing, StoreUnavailable
-from stoker.model import layout
+from stoker.errors import Malformed, Missing, StoreFailed, Unanswered
+from stoker.model import layout, untrusted
 from stoker.model.run import Attempt, Run
-from stoker.server.api.shape import answer, service_of
+from stoker.server.api.shape import BYTES, MOST_BYTES, MOST_COUNTED, OUTSIDE, answer, gives, service_of
+from stoker.server.lines import MOST_UNREADABLE, lines
 from stoker.server.outside import call
 from stoker.server.service import Service
 from stoker.stores import Store
@@ -22,10 +23,14 @@ router = APIRouter(tags=["logs"])
 
 PIECE_BYTES = 1 << 20
 _AWAY_S = 5.0
+_TIMES_BYTES = 64 << 20
 NOTED_WITHIN_S = 1.0  # of being written, the time of a line is noted
 
 
-@router.get("/runs/{name}/logs")
+_LOG = {"attempt": int, "rank": int, "bytes": int, "complete": bool}
+
+
+@router.get("/runs/{name}/logs", responses=gives({"logs": [_LOG]}, 404, *OUTSIDE))
 async def available(request: Request, name: str) -> Response:
     """Which logs there are, and how long they are by now."""
     service = service_of(request)
@@ -33,9 +38,17 @@ async def available(request: Request, name: str) -> Response:
     return answer({"logs": await call(_list, service.stores.of(run), run)})
 
 
-@router.get("/runs/{name}/logs/{attempt}/{rank}")
+@router.get(
+    "/runs/{name}/logs/{attempt}/{rank}", responses=gives(bytes, 404, *OUTSIDE, media=BYTES), response_class=Response
+)
 async def read(
-    request: Request, name: str, attempt: int, rank: int, offset: int = 0, follow: bool = False, since: float = 0.0
+    request: Request,
+    name: str,
+    attempt: int = Path(ge=1, le=MOST_COUNTED),
+    rank: int = Path(ge=0, le=MOST_COUNTED),
+    offset: int = Query(0, ge=0, le=MOST_BYTES),
+    follow: bool = False,
+    since: float = 0.0,
 ) -> Response:
     """Raw bytes from `offset`, or from the first that is not older than `since` (unix seconds). With `follow` the
     answer ends when the attempt has ended and all of its log was sent; one that ends otherwise was cut off."""
@@ -71,7 +84,7 @@ async def _follow(service: Service, run: Run, number: int, rank: int, offset: in
                 pause_s = pace.eager_s
                 yield piece
             away_since = 0.0
-        except StoreUnavailable:  # it will be back, and then the rest comes
+        except (StoreFailed, Unanswered):  # it will be back, or its credential, and then the rest comes
             over, pause_s, now = False, pace.lazy_s, service.clock.steady()
             away_since = away_since or now
             if run.state.ended and now - away_since > _AWAY_S:
@@ -112,30 +125,65 @@ def _piece(store: Store, key: str, offset: int, most: int = PIECE_BYTES) -> byte
 def _list(store: Store, run: Run) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for attempt in run.attempts:
-        top = layout.attempt(run.id, attempt.number) + "logs"
-        logs = {int(one.key.rsplit("/", 1)[-1][:-4]): one for one in store.list(top) if one.key.endswith(".log")}
-        for rank in sorted(logs):
-            row = {"attempt": attempt.number, "rank": rank, "bytes": logs[rank].size_bytes}
+        for rank, size in sorted(_sizes(store, run.id, attempt.number).items()):
+            row = {"attempt": attempt.number, "rank": rank, "bytes": size}
             found.append({**row, "complete": _over(run, attempt.number)})
     return found
+
+
+def _sizes(store: Store, run_id: str, number: int) -> dict[int, int]:
+    """By rank. Where something that a node put there keeps the service from listing, each log is asked for by name."""
+    sizes: dict[int, int] = {}
+    try:
+        for one in store.list(layout.attempt(run_id, number) + "logs"):
+            rank = layout.log_rank(one.key)
+            if rank is not None and one.key == layout.log(run_id, number, rank):
+                sizes[rank] = one.size_bytes
+    except StoreFailed:
+        return dict(enumerate(_measured(store, run_id, number)))
+    return sizes
+
+
+def _measured(store: Store, run_id: str, number: int) -> Iterator[int]:
+    """How long the log of each rank is, from the first to the last that has one. Raises StoreFailed."""
+    for rank in count():
+        size, key = 0, layout.log(run_id, number, rank)
+        while piece := _piece(store, key, size):
+            size += len(piece)
+        if not size:
+            return
+        yield size
 
 
 def _offset_at(store: Store, run_id: str, attempt: int, rank: int, since: float) -> int:
     """The last noted offset that is not newer than `since`; a little too much is better than a line too few. Times are
     noted whenever a log grows, so what is behind the last note is hardly newer than it."""
-    try:
-        lines = store.get(layout.log_times(run_id, attempt, rank)).splitlines()
-    except Missing:
-        return 0
-    offset, noted_at = 0, 0.0
-    for at, seconds in (json.loads(line) for line in lines if line.endswith(b"]")):
-        if seconds > since:
+    offset, noted_at, unreadable = 0, 0.0, 0
+    for line in lines(store, layout.log_times(run_id, attempt, rank), _TIMES_BYTES):
+        noted = _noted(line)
+        if noted is None:
+            unreadable += 1
+            if unreadable >= MOST_UNREADABLE:
+                break
+            continue
+        if noted[1] > since:
             break
-        offset, noted_at = at, seconds
+        offset, noted_at = noted
     else:
-        if since > noted_at + NOTED_WITHIN_S + 4 * pacing(store).write_s:
+        if noted_at and since > noted_at + NOTED_WITHIN_S + 4 * pacing(store).write_s:
             return _size(store, layout.log(run_id, attempt, rank))
-    return int(offset)
+    return offset
+
+
+def _noted(line: bytes) -> tuple[int, float] | None:
+    """An offset and its time; None for a line that no agent writes."""
+    try:
+        found = untrusted.parsed(line)
+    except Malformed:
+        return None
+    if type(found) is not list or len(found) != 2 or not all(type(one) in (int, float) for one in found):
+        return None
+    return (int(found[0]), float(found[1])) if all(0 <= one <= untrusted.LARGEST for one in found) else None
 
 
 def _size(store: Store, key: str) -> int:

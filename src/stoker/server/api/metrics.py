@@ -2,46 +2,83 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
-from stoker.errors import Missing
-from stoker.model import layout
+from stoker.errors import Malformed
+from stoker.model import layout, untrusted, wire
+from stoker.model.report import Measured
 from stoker.model.run import Run
-from stoker.server.api.shape import answer, service_of
+from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of
+from stoker.server.lines import MOST_UNREADABLE, lines
 from stoker.server.outside import call
 from stoker.stores import Store
 
 router = APIRouter(tags=["metrics"])
 
+MOST_LINES = 50_000  # in one answer, points or not
+_ANSWER_BYTES = 16 << 20  # likewise, as the node wrote them
+_FILE_BYTES = 1 << 30
 
-@router.get("/runs/{name}/metrics")
-async def points(request: Request, name: str, after: int = 0) -> Response:
-    """All points behind the first `after`; `next` is what to pass to get only newer ones."""
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """`next` is what to pass as `after` to get what follows; with `more` there is something by now. `unreadable` are
+    lines that no agent writes."""
+
+    points: list[dict[str, Any]] = field(default_factory=list)
+    next: int = 0
+    more: bool = False
+    unreadable: int = 0
+
+
+@router.get("/runs/{name}/metrics", responses=gives(Page, 404, *OUTSIDE))
+async def points(request: Request, name: str, after: int = Query(0, ge=0, le=MOST_COUNTED)) -> Response:
+    """The points behind the first `after` lines, as many as one answer takes. `next` is what to pass to get only newer
+    ones, `more` says that there are some, and `unreadable` how many lines are no points."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    found = await call(_points, service.stores.of(run), run)
-    return answer({"points": found[after:], "next": len(found)})
+    return answer(await call(_page, service.stores.of(run), run, after, service.clock.now()))
 
 
-def last_step(store: Store, run_id: str, number: int) -> float | None:
+def last_step(store: Store, run_id: str, number: int, now: datetime) -> float | None:
     """The last step that an attempt reported. None: it reported none."""
-    steps = [point["step"] for point in _of_attempt(store, run_id, number) if point.get("step") is not None]
-    return steps[-1] if steps else None
+    last, unreadable = None, 0
+    for line in lines(store, layout.metrics(run_id, number), _FILE_BYTES):
+        point = _measured(line, now)
+        last = last if point is None or point.step is None else point.step
+        unreadable += point is None
+        if unreadable >= MOST_UNREADABLE:
+            break
+    return last
 
 
-def _points(store: Store, run: Run) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _page(store: Store, run: Run, after: int, now: datetime) -> Page:
+    page, size = Page(next=after), 0
+    for count, (attempt, line) in enumerate(_lines(store, run), 1):
+        if count <= after:
+            continue
+        size += len(line)
+        if page.next - after >= MOST_LINES or (page.points and size > _ANSWER_BYTES):
+            return replace(page, more=bool(page.points))  # behind a page without any there is hardly one
+        if point := _measured(line, now):
+            page.points.append({"attempt": attempt, **wire.to_plain(point)})
+        page = replace(page, next=count, unreadable=page.unreadable + (point is None))
+    return page
+
+
+def _lines(store: Store, run: Run) -> Iterator[tuple[int, bytes]]:
     for attempt in run.attempts:
-        found += _of_attempt(store, run.id, attempt.number)
-    return found
+        for line in lines(store, layout.metrics(run.id, attempt.number), _FILE_BYTES):
+            yield attempt.number, line
 
 
-def _of_attempt(store: Store, run_id: str, number: int) -> list[dict[str, Any]]:
+def _measured(line: bytes, now: datetime) -> Measured | None:
     try:
-        lines = store.get(layout.metrics(run_id, number)).splitlines(keepends=True)
-    except Missing:
-        return []
-    return [{"attempt": number, **json.loads(line)} for line in lines if line.endswith(b"\n")]
+        return untrusted.load(Measured, line, now)
+    except Malformed:
+        return None

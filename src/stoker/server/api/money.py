@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -21,7 +21,8 @@ from stoker.model.receipt import Receipt
 from stoker.model.run import Attempt, Run
 from stoker.server.admission import admit
 from stoker.server.api.metrics import last_step
-from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.api.reading import body
+from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
 
@@ -33,9 +34,11 @@ _EARLIER = 20  # runs that a forecast looks back to
 class ForecastRequest:
     job: Job
     currency: str = "USD"  # in which prices are quoted besides
+    hours: float | None = None  # of work, where no earlier run has to tell; None: they do
+    both: bool = False  # spot and on demand, whatever the job asks for
 
 
-@router.post("/forecast", openapi_extra=takes(ForecastRequest), responses=gives(Forecast))
+@router.post("/forecast", openapi_extra=takes(ForecastRequest), responses=gives(Forecast, 404, *OUTSIDE))
 async def expect(request: Request) -> Response:
     """Every offer that fits the job, and what to expect of it. Spends and changes nothing."""
     service = service_of(request)
@@ -44,14 +47,16 @@ async def expect(request: Request) -> Response:
         raise BadInput(f"`{asked.currency}` is no currency", hint="use a code such as EUR or GBP")
     admit(asked.job, service.providers)
     provider = service.providers[asked.job.on]
-    wanted = [replace(need, currency=asked.currency.upper()) for need in needs(asked.job)]
+    kinds = needs(asked.job)
+    kinds += [replace(need, spot=not need.spot) for need in kinds[:1] if asked.both and len(kinds) == 1]
+    wanted = [replace(need, currency=asked.currency.upper()) for need in kinds]
     offers = [offer for need in wanted for offer in await call(provider.offers, need)]
     rows = await call(service.database.page, _EARLIER, "", asked.job.name, "")
     earlier = [wire.from_plain(Run, row) for row in rows]
-    return answer(forecast(asked.job, offers, earlier, service.clock.now()))
+    return answer(forecast(asked.job, offers, earlier, service.clock.now(), asked.hours))
 
 
-@router.get("/costs", responses=gives(Costs))
+@router.get("/costs", responses=gives(Costs, 404))
 async def spending(
     request: Request,
     by: str = By.EXPERIMENT,
@@ -74,7 +79,7 @@ async def spending(
     return answer(costs(runs, By(by), now, since=_moment(since), zone=zone))
 
 
-@router.get("/runs/{name}/receipt", responses=gives(Receipt))
+@router.get("/runs/{name}/receipt", responses=gives(Receipt, 404, *OUTSIDE))
 async def of_run(request: Request, name: str, look: bool = False) -> Response:
     """Where the money and the time of a run went, so far where it goes on. With `look` its provider is asked what is
     there of it now."""
@@ -94,7 +99,7 @@ def _with_last_step(service: Service, run: Run, attempt: Attempt) -> Attempt:
     if attempt.effort is None or attempt.outcome is not None or not attempt.state.over:
         return attempt
     try:
-        step = last_step(service.stores.of(run), run.id, attempt.number)
+        step = last_step(service.stores.of(run), run.id, attempt.number, service.clock.now())
     except StokerError:  # then what was reported has to do
         return attempt
     known = [one for one in (attempt.effort.step, step) if one is not None]
@@ -120,7 +125,9 @@ def _moment(text: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        if moment.tzinfo is not None:
+            moment = moment.astimezone(UTC)  # which the first and the last days of the calendar do not have
+    except (ValueError, OverflowError):
         raise BadInput(f"since: found `{text}`, expected a time such as 2026-01-31T14:00:00+00:00") from None
     if moment.tzinfo is None:
         raise BadInput(f"since: `{text}` names no time zone", hint="add +00:00")

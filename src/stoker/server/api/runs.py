@@ -10,21 +10,23 @@ from datetime import datetime
 
 from fastapi import APIRouter, Query, Request, Response
 
-from stoker.engine import eviction
+from stoker.engine import alone, eviction
 from stoker.engine.decision import Decision
 from stoker.engine.placement import queue
-from stoker.errors import BadInput, Conflict, Missing, NotFound, StoreDenied, StoreUnavailable
-from stoker.model import layout, wire
+from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
 from stoker.model.job import Job
-from stoker.model.orders import Wish
-from stoker.model.run import Event, Run, RunState
+from stoker.model.node import Offer
+from stoker.model.orders import DataOrder, Wish
+from stoker.model.run import Event, Run, RunState, Start
 from stoker.model.submission import Submission
 from stoker.server.admission import admit, no_effect
-from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.api.reading import body
+from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.inputs import Asked, Pinned, pin
 from stoker.server.outside import call
 from stoker.server.removal import remove_run
 from stoker.server.service import Service
+from stoker.server.timeline import agent_events
 
 router = APIRouter(tags=["runs"])
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")
@@ -41,35 +43,56 @@ class EvictRequest:
     withdraw: bool = False
 
 
-@router.post("/plan", openapi_extra=takes(PlanRequest))
+_PLAN = {
+    "offer": Offer,
+    "free": int | None,
+    "queued_ahead": int,
+    "alone": str,
+    "notes": tuple[str, ...],
+    "inputs": Mapping[str, DataOrder],
+}
+_PAGE = {"runs": tuple[Run, ...], "next": str | None}
+
+
+@router.post("/plan", openapi_extra=takes(PlanRequest), responses=gives(_PLAN, 404, *OUTSIDE))
 async def plan(request: Request) -> Response:
     """What a submission of this job would do. Spends and changes nothing."""
     service = service_of(request)
     job = (await body(request, PlanRequest)).job
     offer = await call(admit, job, service.providers)
+    provider = service.providers[job.on]
     under_way = [run for run in service.ledger.open if run.job.on == job.on]
     busy = sum(run.job.nodes for run in under_way if run.state in (RunState.STARTING, RunState.RUNNING))
     waiting = len(queue(under_way))
     free = None if offer.slots is None else max(offer.slots - busy, 0)
-    notes = no_effect(job, service.providers[job.on])
+    notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
-    return answer({"offer": offer, "free": free, "queued_ahead": waiting, "notes": notes, "inputs": inputs})
+    told = alone.words(job, provider.features, job.budget)
+    return answer(
+        {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
+    )
 
 
-@router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run))
+@router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run, 404, *OUTSIDE))
 async def submit(request: Request) -> Response:
     service = service_of(request)
     submission = await body(request, Submission)
-    await call(admit, submission.job, service.providers)
+    offer = await call(admit, submission.job, service.providers)
+    if offer.unready:
+        raise NotSetUp(offer.unready, hint="set it up first: see the guide to a first cloud run")
     if submission.name and not _NAME.fullmatch(submission.name):
         raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
     store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
     if not await call(service.shelves.fill, store, submission.snapshot):
         raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
     now = service.clock.now()
-    run = _new_run(submission, store, now)
+    start = await _start(service, submission)
+    if start and submission.resumes and not submission.name:
+        submission = replace(submission, name=await _next_name(service, start.name))
+    run = replace(_new_run(submission, store, now), start=start)
     pinned = await call(_pin, service, submission.job, run.id, store, submission.pins)
     run = replace(run, inputs=pinned.inputs)
+    await call(service.accesses.check, run)
     for key, listing in pinned.listings.items():
         await call(service.stores.open(store).put, key, listing)
     service.vault.keep(run.id, submission.secrets)
@@ -79,10 +102,10 @@ async def submit(request: Request) -> Response:
         for key in pinned.listings:
             await call(service.stores.open(store).delete, key)
     service.reconciler.wake()
-    return answer(added)
+    return answer(service.reconciler.live(added))
 
 
-@router.get("/runs")
+@router.get("/runs", responses=gives(_PAGE))
 async def page(
     request: Request,
     limit: int = Query(20, ge=1, le=1000),
@@ -101,15 +124,20 @@ async def page(
     return answer({"runs": rows, "next": runs[-1]["id"] if len(runs) == limit else None})
 
 
-@router.get("/runs/{name}", responses=gives(Run))
-async def show(request: Request, name: str, newer_than: int = -1, wait_s: float = Query(0.0, ge=0, le=60)) -> Response:
+@router.get("/runs/{name}", responses=gives(Run, 404))
+async def show(
+    request: Request,
+    name: str,
+    newer_than: int = Query(-1, ge=-1, le=MOST_COUNTED),
+    wait_s: float = Query(0.0, ge=0, le=60),
+) -> Response:
     service = service_of(request)
     ledger = service.ledger
     run = await ledger.wait(name, newer_than, wait_s) if wait_s else await ledger.find(name)
     return answer(service.reconciler.live(run))
 
 
-@router.get("/runs/{name}/events")
+@router.get("/runs/{name}/events", responses=gives({"events": tuple[Event, ...]}, 404, *OUTSIDE))
 async def events(request: Request, name: str) -> Response:
     """The server's and the agents' events as one timeline."""
     service = service_of(request)
@@ -117,13 +145,13 @@ async def events(request: Request, name: str) -> Response:
     found = await call(service.database.events, run.id)
     try:
         for attempt in run.attempts:
-            found += await call(_agent_events, service, run, attempt.number)
+            found += await call(agent_events, service.stores.of(run), run.id, attempt, service.clock.now())
     except (StoreDenied, StoreUnavailable) as error:  # what the server knows is worth showing all the same
         found.append(Event(service.clock.now(), "store-unavailable", f"the rest cannot be read now: {error.message}"))
     return answer({"events": sorted(found, key=lambda event: event.at)})
 
 
-@router.post("/runs/{name}/cancel", responses=gives(Run))
+@router.post("/runs/{name}/cancel", responses=gives(Run, 404, 409))
 async def cancel(request: Request, name: str) -> Response:
     service = service_of(request)
     now = service.clock.now()
@@ -140,7 +168,7 @@ async def cancel(request: Request, name: str) -> Response:
     return answer(run)
 
 
-@router.post("/runs/{name}/evict", openapi_extra=takes(EvictRequest), responses=gives(Run))
+@router.post("/runs/{name}/evict", openapi_extra=takes(EvictRequest), responses=gives(Run, 404, 409))
 async def evict(request: Request, name: str) -> Response:
     """A drill: the run's node is taken away after the notice, as a cloud would."""
     service = service_of(request)
@@ -156,7 +184,7 @@ async def evict(request: Request, name: str) -> Response:
     return answer(run)
 
 
-@router.delete("/runs/{name}")
+@router.delete("/runs/{name}", responses=gives({"removed": str}, 404, *OUTSIDE))
 async def remove(request: Request, name: str) -> Response:
     """An ended run, its bytes, and whatever code only it used."""
     service = service_of(request)
@@ -168,8 +196,33 @@ async def remove(request: Request, name: str) -> Response:
     await service.ledger.stop_recording(run)
     await call(remove_run, service.stores.of(run), run.id)
     await service.ledger.remove(run)
-    await call(lambda: service.shelves.of(run.store).tidy(service.database.snapshots_in_use()))
+    await call(lambda: service.shelves.of(run.store).tidy(service.database.snapshots_in_use(), run.snapshot))
     return answer({"removed": name})
+
+
+async def _start(service: Service, submission: Submission) -> Start | None:
+    """What the run starts from. Raises Conflict where that run is under way, or there is nothing to resume."""
+    if not submission.start_from:
+        return None
+    old = await service.ledger.find(submission.start_from)
+    if not old.state.ended:
+        raise Conflict(f"`{old.name}` is {old.state}", hint=f"cancel it first: `stoker cancel {old.name}`")
+    if submission.resumes and old.state is RunState.SUCCEEDED:
+        again = f"train it further: `stoker rerun {old.name} --from-checkpoint --set …`"
+        raise Conflict(f"`{old.name}` has succeeded: there is nothing to resume", hint=again)
+    return await call(service.heritage.find, old, submission.job)
+
+
+async def _next_name(service: Service, name: str) -> str:
+    """`ants-7-r2` for `ants-7`, and `ants-7-r3` for that."""
+    root = re.sub(r"-r[0-9]+\Z", "", name)
+    number = 2
+    while True:
+        try:
+            await service.ledger.find(f"{root}-r{number}")
+        except NotFound:
+            return f"{root}-r{number}"
+        number += 1
 
 
 def _pin(service: Service, job: Job, run_id: str, store: str, pins: Mapping[str, str]) -> Pinned:
@@ -189,12 +242,9 @@ def _new_run(submission: Submission, store: str, now: datetime) -> Run:
 
 def _submitted_text(submission: Submission) -> str:
     by = f" by {submission.person}" if submission.person else ""
-    return f"submitted{by}" + (f" as a rerun of {submission.rerun_of}" if submission.rerun_of else "")
-
-
-def _agent_events(service: Service, run: Run, number: int) -> list[Event]:
-    try:
-        lines = service.stores.of(run).get(layout.events(run.id, number)).splitlines()
-    except Missing:
-        return []
-    return [wire.load(Event, line) for line in lines if line.endswith(b"}")]
+    start = submission.start_from
+    again = f" as a rerun of {submission.rerun_of}" if submission.rerun_of else ""
+    if start:
+        again = f" to resume {start}" if submission.resumes else again
+        again += ", from its last checkpoint"
+    return f"submitted{by}{again}"

@@ -1,24 +1,31 @@
-"""How facts enter and leave the API: the form of `model/wire.py`, described for OpenAPI."""
+"""How facts leave the API: the form of `model/wire.py`, and how OpenAPI describes what goes in and out."""
 
 from __future__ import annotations
 
-import json
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from http import HTTPStatus
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fastapi import Request
 from fastapi.responses import Response
 
-from stoker.errors import BadInput
 from stoker.model import job, wire
+from stoker.server.api.kinds import kind_for
 from stoker.server.service import Service
 
-T = TypeVar("T")
+# Of the calls that reach a store or a provider: what those may answer, or not.
+OUTSIDE = (403, 409, 502, 503, 504)
+JSON = "application/json"
+BYTES = "application/octet-stream"
+MOST_COUNTED = 10**9  # attempts, ranks, points
+MOST_BYTES = 2**62  # an offset that a file may have
+
+COMPONENTS: dict[str, dict[str, Any]] = {}  # the shapes that routes refer to, by name
 
 
 def service_of(request: Request) -> Service:
@@ -26,44 +33,46 @@ def service_of(request: Request) -> Service:
     return service
 
 
-async def body(request: Request, of: type[T]) -> T:
-    """The request's body as this dataclass. JobInvalid passes through; other misfits are BadInput."""
-    try:
-        return wire.load(of, await request.body())
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BadInput(f"the body is not a {of.__name__}: {error}") from error
-
-
 def answer(value: Any, status: int = 200) -> Response:
     """A response from facts: quicker than having every field checked again on the way out."""
-    data = json.dumps(wire.to_plain(value), separators=(",", ":"), ensure_ascii=False)
-    return Response(data, status, media_type="application/json")
+    return Response(wire.dump(value), status, media_type=JSON)
 
 
-def takes(of: type[Any]) -> dict[str, Any]:
-    """What a route says about its body in the OpenAPI document."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema(of)}}}}
+def takes(of: type[Any], media: str = JSON) -> dict[str, Any]:
+    """What a route says about its body in the OpenAPI document; bytes have no shape."""
+    shape = {} if of is bytes else kind_for(of).schema()
+    return {"requestBody": {"required": True, "content": {media: {"schema": shape}}}}
 
 
-def gives(of: type[Any]) -> dict[int | str, dict[str, Any]]:
-    return {200: {"content": {"application/json": {"schema": schema(of)}}}}
+def gives(of: Any, *failures: int, media: str = JSON) -> dict[int | str, dict[str, Any]]:
+    """What a route answers with, as `schema` takes it, and how it may fail besides what every call does."""
+    content = {media: {"schema": schema(of)}} if media == JSON else {media: {}}
+    return {200: {"description": "Success", "content": content}} | fails(*failures)
+
+
+def fails(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    content = {JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}
+    return {one: {"description": HTTPStatus(one).phrase, "content": content} for one in sorted(set(statuses))}
 
 
 def schema(of: Any) -> dict[str, Any]:
-    """The JSON Schema of a type in its wire form."""
+    """The JSON Schema of a type in its wire form; of a mapping of names to types, or of a list of one."""
+    if isinstance(of, list):
+        return {"type": "array", "items": schema(of[0])}
+    if isinstance(of, Mapping):
+        properties = {name: schema(one) for name, one in of.items()}
+        return {"type": "object", "properties": properties, "required": list(properties)}
     origin = get_origin(of)
     if origin in (Union, types.UnionType):
         return {"anyOf": [schema(arm) for arm in get_args(of)]}
     if origin is Literal:
         return {"enum": list(get_args(of))}
-    if origin is tuple:
+    if origin in (tuple, list):
         return {"type": "array", "items": schema(get_args(of)[0])}
     if origin is not None and issubclass(origin, Mapping):
         return {"type": "object", "additionalProperties": schema(get_args(of)[1])}
-    if of is job.Job:
-        return {key: value for key, value in job.schema().items() if key != "$schema"}
     if isinstance(of, type) and is_dataclass(of):
-        return _record(of)
+        return _component(of)
     if isinstance(of, type) and issubclass(of, StrEnum):
         return {"type": "string", "enum": [str(word) for word in of]}
     return _SIMPLE.get(of, {})
@@ -72,12 +81,24 @@ def schema(of: Any) -> dict[str, Any]:
 _SIMPLE: dict[Any, dict[str, Any]] = {
     str: {"type": "string"},
     int: {"type": "integer"},
-    float: {"type": "number"},
+    float: {"type": ["number", "null"]},  # null for what is not finite
     bool: {"type": "boolean"},
     datetime: {"type": "string", "format": "date-time"},
     Decimal: {"type": "string"},
     type(None): {"type": "null"},
 }
+
+
+def _component(of: type[Any]) -> dict[str, Any]:
+    name = of.__name__
+    if name not in COMPONENTS:
+        COMPONENTS[name] = {}  # until it is known: a shape may hold itself
+        COMPONENTS[name] = _job() if of is job.Job else _record(of)
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _job() -> dict[str, Any]:
+    return {key: value for key, value in job.schema().items() if key != "$schema"} | {"title": "Job"}
 
 
 def _record(of: type[Any]) -> dict[str, Any]:

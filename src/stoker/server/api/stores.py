@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import BadInput, Conflict
-from stoker.model.store import KnownStore, works
-from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.model.store import KnownStore, StoreFinding, works
+from stoker.server.api.reading import body
+from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
 from stoker.stores.credential import Credential, CredentialKind
@@ -28,6 +30,7 @@ class NewStore:
     check: bool = True  # add it only if it works
     use: bool = False  # keep new runs there
     moved_from: str = ""  # the URL that the store of this name has had until now
+    shared: bool | None = None  # nodes elsewhere may be given a SAS that cannot be split; null: as it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +41,18 @@ class AccessRequest:
     writes: tuple[str, ...] = ()
 
 
-@router.get("/stores")
+_ADDED = {"store": KnownStore | None, "findings": tuple[StoreFinding, ...]}
+_CHECKED = {"ok": bool, "findings": tuple[StoreFinding, ...]}
+_ACCESS = {"access": str, "expires_at": float}
+
+
+@router.get("/stores", responses=gives({"stores": tuple[KnownStore, ...]}))
 async def listing(request: Request) -> Response:
     """The folder first, then those that were added, by name. `workspace` is true for the one of new runs."""
     return answer({"stores": service_of(request).stores.all})
 
 
-@router.post("/stores", openapi_extra=takes(NewStore))
+@router.post("/stores", openapi_extra=takes(NewStore), responses=gives(_ADDED, 404, *OUTSIDE))
 async def add(request: Request) -> Response:
     """`store` is null where it does not work, and then nothing was kept; `findings` say why."""
     service = service_of(request)
@@ -53,10 +61,12 @@ async def add(request: Request) -> Response:
     url, _ = service.stores.check_new(given.name, given.url, given.moved_from)
     from stoker.server.storetrial import try_new  # HTTP clients would slow down every start of a server
 
-    findings = await call(try_new, url, credential, service.settings.access_s) if given.check else []
+    findings = await call(try_new, url, credential, service.settings.access_s, given.shared) if given.check else []
     if not works(findings):
         return answer({"store": None, "findings": findings})
-    store = await call(service.stores.add, given.name, url, credential, service.clock.now(), given.moved_from)
+    now = service.clock.now()
+    adding = partial(service.stores.add, shared=given.shared)
+    store = await call(adding, given.name, url, credential, now, given.moved_from)
     if given.use:
         store = await call(service.stores.use, store.name)
     service.accesses.renew_soon()
@@ -64,7 +74,7 @@ async def add(request: Request) -> Response:
     return answer({"store": store, "findings": findings})
 
 
-@router.post("/stores/{name}/check")
+@router.post("/stores/{name}/check", responses=gives(_CHECKED, 404, *OUTSIDE))
 async def check(request: Request, name: str) -> Response:
     """Tries it for everything Stoker asks of a store. Leaves nothing behind."""
     service = service_of(request)
@@ -74,13 +84,13 @@ async def check(request: Request, name: str) -> Response:
     return answer({"ok": works(findings), "findings": findings})
 
 
-@router.post("/stores/{name}/use", responses=gives(KnownStore))
+@router.post("/stores/{name}/use", responses=gives(KnownStore, 404))
 async def use(request: Request, name: str) -> Response:
     """New runs are kept there from now on. Those that exist stay where they are."""
     return answer(await call(service_of(request).stores.use, name))
 
 
-@router.delete("/stores/{name}")
+@router.delete("/stores/{name}", responses=gives({"removed": str}, 404, 409))
 async def remove(request: Request, name: str) -> Response:
     """Forgets the store and its credential. Nothing in it is touched."""
     service = service_of(request)
@@ -90,7 +100,7 @@ async def remove(request: Request, name: str) -> Response:
     return answer({"removed": name})
 
 
-@router.post("/stores/{name}/access", openapi_extra=takes(AccessRequest))
+@router.post("/stores/{name}/access", openapi_extra=takes(AccessRequest), responses=gives(_ACCESS, 404, *OUTSIDE))
 async def access(request: Request, name: str) -> Response:
     """A part of the store, for a while: `access` is what `stoker.stores.access.Access` reads."""
     service = service_of(request)

@@ -10,13 +10,14 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
 from stoker.engine import kept
-from stoker.engine.sweeping import claimed
+from stoker.engine.leftovers import claimed
 from stoker.errors import BadInput, Conflict, ProviderFailed
 from stoker.model.entrance import Entrance
 from stoker.model.orders import Visit
 from stoker.model.run import Attempt, Run
 from stoker.providers import reachable
-from stoker.server.api.shape import answer, body, gives, service_of, takes
+from stoker.server.api.reading import body
+from stoker.server.api.shape import BYTES, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.following import Following
 from stoker.server.outside import call
 
@@ -28,23 +29,26 @@ class VisitRequest:
     words: tuple[str, ...]
 
 
-@router.post("/runs/{name}/visits", openapi_extra=takes(VisitRequest))
+_FRAMES = gives(bytes, 404, *OUTSIDE, media=BYTES)
+
+
+@router.post("/runs/{name}/visits", openapi_extra=takes(VisitRequest), responses=_FRAMES, response_class=Response)
 async def visit(request: Request, name: str) -> Response:
     """Runs a command where the script runs. The answer is what it prints, as it comes, in frames: a letter (`o`, `e`,
     `n`, `x`), four bytes of length, and so many bytes of stdout, stderr, a note, or the end as JSON. Whoever hangs up
     ends the command; the header `Stoker-Visit` names it."""
     service = service_of(request)
     words = (await body(request, VisitRequest)).words
-    if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
+    if not words:
         raise BadInput("a visit needs a command", hint=f"stoker exec {name} -- nvidia-smi")
     run = await service.ledger.find(name)
     asked = Visit(secrets.token_hex(8), words)
     frames = Following(service, run, _attempt(run), asked).frames()
     packed = (frame.packed() async for frame in frames)
-    return StreamingResponse(packed, media_type="application/octet-stream", headers={"Stoker-Visit": asked.id})
+    return StreamingResponse(packed, media_type=BYTES, headers={"Stoker-Visit": asked.id})
 
 
-@router.delete("/runs/{name}/visits/{id}")
+@router.delete("/runs/{name}/visits/{id}", responses=gives({"ended": str}, 404))
 async def end(request: Request, name: str, id: str) -> Response:
     """Ends the command as Ctrl-C would. Twice is fine."""
     service = service_of(request)
@@ -54,7 +58,7 @@ async def end(request: Request, name: str, id: str) -> Response:
     return answer({"ended": id})
 
 
-@router.get("/runs/{name}/entrance", responses=gives(Entrance))
+@router.get("/runs/{name}/entrance", responses=gives({"entrance": Entrance, "key": str}, 404, *OUTSIDE))
 async def entrance(request: Request, name: str) -> Response:
     """How a person gets to the node of a run with a terminal. Where nobody does, the error says what to set."""
     service = service_of(request)
@@ -65,14 +69,14 @@ async def entrance(request: Request, name: str) -> Response:
     return answer({"entrance": await call(provider.entrance, attempt.key), "key": attempt.key})
 
 
-@router.post("/runs/{name}/release", responses=gives(Run))
+@router.post("/runs/{name}/release", responses=gives(Run, 404, *OUTSIDE))
 async def release(request: Request, name: str) -> Response:
     """The node of a failed run that was kept is given back now."""
     service = service_of(request)
     now = service.clock.now()
     run = await service.ledger.change(name, lambda seen: kept.release(seen, now))
     if run.attempt:
-        with suppress(ProviderFailed):  # the sweep goes on trying
+        with suppress(ProviderFailed):  # the reconciler tries again
             await call(service.providers[run.job.on].stop, run.attempt.key)
     service.reconciler.wake()
     return answer(run)
