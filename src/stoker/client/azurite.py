@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from stoker.errors import AzuriteMissing, TwinFailed
 from stoker.model.home import Home
 
 VERSION = "3.35.0"
 _INSTALL_S = 900.0
+SAY_EVERY_S = 5.0
 
 
 def install(home: Home, say: Callable[[str], None]) -> None:
@@ -26,9 +30,36 @@ def install(home: Home, say: Callable[[str], None]) -> None:
     manners = ["--no-audit", "--no-fund", "--omit=dev", "--loglevel=error"]
     words = [npm, "install", "--prefix", str(home.azurite), *manners, f"azurite@{VERSION}"]
     try:
-        done = subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=_INSTALL_S)
+        code, said = _watched(words, home.azurite, say)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise TwinFailed(f"Azurite could not be installed: {error}", hint=" ".join(words)) from error
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["npm gave no reason"])[-1]
+    if code:
+        last = (said.strip().splitlines() or ["npm gave no reason"])[-1]
         raise TwinFailed(f"Azurite could not be installed: {last}", hint=" ".join(words))
+    say("Azurite is installed")
+
+
+def _watched(words: Sequence[str], folder: Path, say: Callable[[str], None]) -> tuple[int, str]:
+    """The exit code of npm, which is silent as it works, and what it says of a failure."""
+    begun = time.monotonic()
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **pipes) as npm:  # type: ignore[call-overload]  # pipes are as they should
+        while True:
+            try:
+                _, said = npm.communicate(timeout=SAY_EVERY_S)
+            except subprocess.TimeoutExpired:
+                passed_s = time.monotonic() - begun
+                if passed_s > _INSTALL_S:
+                    npm.kill()
+                    raise
+                say(f"installing Azurite: {_size_bytes(folder) / 1e6:.0f} MB after {passed_s:.0f} s")
+                continue
+            return npm.returncode, said
+
+
+def _size_bytes(folder: Path) -> int:
+    total = 0
+    for one in folder.rglob("*"):
+        with suppress(OSError):  # npm moves files as it works
+            total += one.lstat().st_size
+    return total

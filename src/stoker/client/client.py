@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from decimal import ROUND_DOWN, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -12,7 +13,7 @@ from urllib.parse import quote
 from stoker.client import launch, sending
 from stoker.client.connection import Connection
 from stoker.client.handle import Run
-from stoker.client.sending import Progress
+from stoker.client.sending import Again, Notice, Progress
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import NotFound
 from stoker.model import run as model
@@ -20,6 +21,7 @@ from stoker.model import wire
 from stoker.model.fields import nearest
 from stoker.model.job import Job
 from stoker.model.rehearsal import is_twin, twin_of
+from stoker.model.run import RunState
 from stoker.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 NEWEST = "last"
 _PAGE = 200
+_CENT = Decimal("0.01")
 
 
 class Client:
@@ -65,11 +68,12 @@ class Client:
 
         return plan(job, Path(folder), self.settings, self.connection)
 
-    def forecast(self, job: Job, currency: str = "USD") -> Forecast:
-        """What the job is expected to take and to cost with each offer that fits it, and the cheapest way."""
+    def forecast(self, job: Job, currency: str = "USD", *, hours: float | None = None, both: bool = False) -> Forecast:
+        """What the job is expected to take and to cost with each offer that fits it, and the cheapest way. `hours` is
+        how much work it is, instead of what earlier runs took; `both`: spot and on demand, whatever the job asks."""
         from stoker.client.spending import forecast  # not needed to submit
 
-        return forecast(self.connection, job, currency)
+        return forecast(self.connection, job, currency, hours, both=both)
 
     def costs(self, by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
         """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since`: or a time ago."""
@@ -86,21 +90,49 @@ class Client:
         progress: Progress | None = None,
         twin: bool = False,
         say: Callable[[str], None] = lambda _: None,
+        notice: Notice | None = None,
     ) -> Run:
         """Makes a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
-        brought up if need be; `say` hears of what takes long then."""
+        brought up if need be; `say` hears of what takes long then. `notice` hears of files that are not sent because
+        they hold secrets; without one they are told of as Python's warnings."""
         if twin:
             job = replace(job, on=twin_of(job.on))
         store, given = self._stage(job, say), Path(folder)
         return self._handle(
-            sending.submit(job, given, self.settings, self.connection, name=name, progress=progress, store=store)
+            sending.submit(
+                job,
+                given,
+                self.settings,
+                self.connection,
+                name=name,
+                progress=progress,
+                store=store,
+                notice=notice or _warn,
+            )
         )
 
-    def rerun(self, name: str) -> Run:
-        """A new run with the code, software, data and command of an old one; secrets come from the environment."""
-        old = self.run(name).facts
-        store = self._stage(old.job, lambda _: None)
-        return self._handle(sending.submit_again(old, self.settings, self.connection, store=store))
+    def rerun(self, run: str, job: Job | None = None, *, from_checkpoint: bool = False, name: str = "") -> Run:
+        """A new run with the code, software and data of an old one, and with its job unless another is given; secrets
+        come from the environment. With `from_checkpoint` it starts from the old one's last checkpoint."""
+        old = self.run(run).facts
+        return self._again(old, Again(job or sending.without_keeping(old.job), from_checkpoint), name)
+
+    def resume(self, run: str, job: Job | None = None, *, name: str = "") -> Run:
+        """Continues a run that failed or was cancelled from its last checkpoint, as a new run that is named after it.
+        `job` is what to run; None: `job_to_resume`. A run that is paused continues itself, with the job's budget.
+        Raises Conflict where the run is under way or has succeeded, and NotFound where it has no checkpoint."""
+        old = self.run(run)
+        if old.state is RunState.PAUSED:
+            return old.set_budget(job.budget if job else old.facts.budget)
+        return self._again(old.facts, Again(job or self.job_to_resume(old), resumes=True), name)
+
+    def job_to_resume(self, old: Run) -> Job:
+        """The job of a run with what is left of its budget."""
+        job = sending.without_keeping(old.facts.job)
+        if old.facts.budget is None:
+            return replace(job, budget=None)
+        left = old.facts.budget - old.budget().spent_usd
+        return replace(job, budget=max(left.quantize(_CENT, ROUND_DOWN), _CENT))
 
     def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[model.Run]:
         """Newest first. `state` may be one of RunState, or `active`."""
@@ -145,6 +177,10 @@ class Client:
 
         return rehearsal.stage(job.on, self.settings, self.connection, say)
 
+    def _again(self, old: model.Run, again: Again, name: str) -> Run:
+        store = self._stage(again.job, lambda _: None)
+        return self._handle(sending.submit_again(old, again, self.settings, self.connection, name=name, store=store))
+
     def _handle(self, facts: model.Run) -> Run:
         return Run(facts, self.connection, self.settings)
 
@@ -159,3 +195,9 @@ class Client:
         return NotFound(
             f"there is no run `{name}`", hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`"
         )
+
+
+def _warn(text: str) -> None:
+    import warnings  # few submissions have anything to warn of
+
+    warnings.warn(text, stacklevel=4)

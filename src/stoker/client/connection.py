@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from stoker import errors
-from stoker.client.http import Answer, Broken, Line, Refused
+from stoker.client.http import UNIX, Answer, Broken, Line, Refused
 from stoker.errors import Denied, JobInvalid, Problem, ServerUnavailable, StokerError
+from stoker.model.proof import proof
 
 Query = Mapping[str, str | int | float | bool | None]  # None leaves the name out
 
@@ -20,6 +22,7 @@ _SILENCE_S = 60.0  # after which a quiet stream is taken for a dead one; its rea
 _PATIENCE_S = 15.0  # how long a server that has answered before may be away
 _PAUSE_S = 0.1
 _TRIES = 3  # for an answer that breaks off
+_LONGEST_PROOF = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,12 @@ class Address:
     token: str = field(default="", repr=False)
     pid: int = 0
     version: str = ""
+    http: str = ""  # the URL of its port, where it was asked to listen on one
+
+    @property
+    def proves_itself(self) -> bool:
+        """By TLS, or by the owner of its socket. A scheme may be spelt in capitals."""
+        return self.url.lower().startswith(("https:", UNIX))
 
 
 class Connection:
@@ -93,7 +102,7 @@ class Connection:
         try:
             return json.loads(data) if data else None
         except ValueError:
-            raise self._unavailable("what answered does not speak Stoker's language") from None
+            raise self._unavailable("it is not a Stoker server (no JSON in its answer)") from None
 
     def _ask(
         self, method: str, target: str, body: bytes | Iterable[bytes] | None, *, repeat: bool, timeout_s: float
@@ -129,7 +138,27 @@ class Connection:
             if address == self.address and not line.stale():
                 return line
             line.close()
-        return Line(self.address.url, _CONNECT_S)
+        line = Line(self.address.url, _CONNECT_S)
+        if self.address.token and not self.address.proves_itself:
+            self._check_proof(line)
+        return line
+
+    def _check_proof(self, line: Line) -> None:
+        """Anybody on that computer may have taken the port of a server that has ended. Raises Refused: nothing that is
+        secret has been sent."""
+        nonce, told = os.urandom(16).hex(), b""
+        try:
+            answer = line.request("GET", f"/v1/proof?nonce={nonce}", {}, timeout_s=_CONNECT_S)
+            for piece in answer.body:
+                told += piece
+                if len(told) > _LONGEST_PROOF:
+                    break
+            proven = json.loads(told)["proof"] == proof(self.address.token, nonce)
+        except (Broken, ValueError, LookupError, TypeError):
+            proven = False
+        if not proven:
+            line.close()
+            raise Refused("what listens there does not know its token: nothing was sent to it")
 
     def _elsewhere(self, error: Refused, give_up: float) -> None:
         before = self.address

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 
 _PIECE_BYTES = 1 << 20
 _READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)  # Windows has the one, not the other
 
 
-def digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
-    """The sha256, empty where the size is not the one the file had, with the facts from before and after reading."""
+def digest(path: str, see: Callable[[bytes], None] = lambda _: None) -> tuple[str, os.stat_result, os.stat_result]:
+    """The sha256, empty where the size is not the one the file had, with the facts from before and after reading.
+    `see` gets the file's beginning: all of it up to a megabyte."""
     file = os.open(path, _READ)
     try:
         before = os.fstat(file)
@@ -18,6 +20,8 @@ def digest(path: str) -> tuple[str, os.stat_result, os.stat_result]:
         size = 0
         while piece := os.read(file, min(before.st_size + 1, _PIECE_BYTES)):
             hashed.update(piece)
+            if not size:
+                see(piece)
             size += len(piece)
         return hashed.hexdigest() if size == before.st_size else "", before, os.fstat(file)
     finally:

@@ -40,12 +40,14 @@ _TOLD = frozenset(
         "price",
         "quarantined",
         "released",
+        "report-refused",
         "restore-failed",
         "restore-waits",
         "retry",
         "target-reached",
     }
 )
+_EACH = ("price", "checkpoint-left-out")  # every one of them says something else
 _SAME_S = 10.0  # what server and agent both tell of within so long is one thing
 
 
@@ -71,13 +73,15 @@ def _worth_telling(events: Sequence[Event]) -> Iterator[Event]:
             continue
         before = told.get(one.kind)
         told[one.kind] = one.at
-        if before is None or one.kind == "price" or (one.at - before).total_seconds() >= _SAME_S:
+        if before is None or one.kind in _EACH or (one.at - before).total_seconds() >= _SAME_S:
             yield one
 
 
 def _submitted(run: Run, clock: Clock) -> str:
     by = f" by {run.person}" if run.person else ""
     again = f", as a rerun of {run.rerun_of}" if run.rerun_of else ""
+    if run.start:
+        again += f", {'to resume' if run.resumes else 'from the last checkpoint of'} {run.start.name}"
     return f"{clock(run.submitted_at)} {run.name} was submitted{by} to run on {run.job.on}{again}"
 
 
@@ -92,7 +96,8 @@ def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
             continue
         yield from _refusals(refused, clock)
         refused = []
-        yield from _began(attempt, before, stays.get(attempt.number), run.job.on, clock)
+        again = taken[before.number].again if before and before.number in taken else ""
+        yield from _began(attempt, before, stays.get(attempt.number), run.job.on, clock, again)
         yield from _ended(attempt, taken.get(attempt.number), clock)
         before = attempt
     yield from _refusals(refused, clock)
@@ -108,7 +113,9 @@ def _refusals(refused: Sequence[Attempt], clock: Clock) -> Iterator[_Line]:
     yield _Line(at, f"{clock(at)} {_node(last, 'a node')} could not be had{tries}: {last.message or last.trouble}")
 
 
-def _began(attempt: Attempt, before: Attempt | None, stay: Stay | None, on: str, clock: Clock) -> Iterator[_Line]:
+def _began(
+    attempt: Attempt, before: Attempt | None, stay: Stay | None, on: str, clock: Clock, again: str
+) -> Iterator[_Line]:
     began = attempt.started_at
     if began is None:
         yield _Line(
@@ -124,7 +131,10 @@ def _began(attempt: Attempt, before: Attempt | None, stay: Stay | None, on: str,
         return
     gap = duration((began - before.ended_at).total_seconds())
     where = f" in {attempt.offer.place}" if attempt.offer and attempt.offer.place else ""
-    yield _Line(began, f"{clock(began)} it went on from {_base(attempt)}, on a new node{where} {gap} later")
+    unused = attempt.effort.began_from if again and attempt.effort else None
+    how = f"it went on from {_base(attempt)}" if not again else f"the script began again at {again}"
+    why = f"; {_base(attempt)} was restored, and the script did not use it" if unused else ""
+    yield _Line(began, f"{clock(began)} {how}, on a new node{where} {gap} later{why}")
 
 
 def _node(attempt: Attempt, otherwise: str) -> str:
@@ -179,7 +189,9 @@ def _how_taken(attempt: Attempt, taken: Taken) -> str:
 def _lost(taken: Taken) -> str:
     """`; step 4,100 was already safe; 38 s of work done twice; $0.04`"""
     parts = []
-    if taken.safe_step is not None and taken.steps_lost == 0:
+    if taken.again:
+        parts.append(f"the script began again at {taken.again}")
+    elif taken.safe_step is not None and taken.steps_lost == 0:
         parts.append(f"step {step(taken.safe_step)} was already safe")
     elif taken.safe_step is not None and taken.step is not None:
         parts.append(f"step {step(taken.safe_step)} was safe of {step(taken.step)}")

@@ -1,9 +1,13 @@
-"""Brings a run's outputs from the server to a folder, each file verified before it takes its place."""
+"""Brings files of a run from the server to a folder, each file verified before it takes its place."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,40 +15,68 @@ from urllib.parse import quote
 from stoker.client.connection import Connection
 from stoker.client.progress import Progress
 from stoker.errors import Corrupt, Missing, ServerUnavailable
-from stoker.model import wire
+from stoker.model import untrusted
 from stoker.model.run import Run, RunState
-from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores.blobstream import read_blobs
 from stoker.stores.landing import Landing, choose_folder
 
 _TRIES = 3
 
 
-def fetch(run: Run, connection: Connection, parent: Path, progress: Progress | None = None) -> Path:
-    """Returns the folder. After a lost connection only what has not arrived is written."""
+class What(StrEnum):
+    """Which files of a run."""
+
+    BROUGHT = "brought"  # what comes back by itself: the outputs, and a checkpoint that is not too large
+    OUTPUTS = "outputs"
+    CHECKPOINT = "checkpoint"  # its newest
+    STRAY = "stray"  # what its script left outside its outputs and checkpoints
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    what: What = What.BROUGHT
+    only: str = ""  # this file, or what is in this folder, or what a pattern matches; empty: all
+
+
+def fetch(
+    run: Run, connection: Connection, parent: Path, progress: Progress | None = None, wanted: Wanted | None = None
+) -> tuple[Path, tuple[Entry, ...]]:
+    """Returns the folder, and the files that are there now. After a lost connection only what has not arrived is
+    written."""
+    wanted = wanted or Wanted()
     name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
     folder = choose_folder(parent.absolute(), name, run.id)
     for _ in range(_TRIES):
         try:
-            _land(f"/v1/runs/{quote(run.name, safe='')}/outputs", connection, (folder, run.id), progress or Progress())
-            return folder
+            return folder, _land(run, connection, (folder, wanted), progress or Progress())
         except (ServerUnavailable, Corrupt, Missing) as error:
             failed = error  # a restart, or outputs that changed between the list and the contents
     raise failed
 
 
-def _land(path: str, connection: Connection, where: tuple[Path, str], progress: Progress) -> None:
-    """`where` is the folder, and whose it is."""
-    entries = wire.from_plain(Snapshot, connection.get(path)).entries
-    landing = Landing(entries, *where)
+def _land(run: Run, connection: Connection, order: tuple[Path, Wanted], progress: Progress) -> tuple[Entry, ...]:
+    """`order` says what goes where."""
+    folder, wanted = order
+    path = f"/v1/runs/{quote(run.name, safe='')}"
+    path, tar = (f"{path}/outputs", ".tar") if wanted.what is What.BROUGHT else (f"{path}/files/{wanted.what}", "/tar")
+    entries = untrusted.read(Snapshot, connection.get(path), datetime.now(UTC)).entries
+    entries = tuple(entry for entry in entries if _is_meant(entry.path, wanted.only))
+    landing = Landing(entries, folder, run.id)
     if landing.wanted():
         sizes = {entry.sha256: entry.size_bytes for entry in entries if entry.kind is EntryKind.FILE}
         progress.begin("bringing", len(sizes), sum(sizes.values()))
-        _, pieces = connection.stream(f"{path}.tar")
+        _, pieces = connection.stream(f"{path}{tar}")
         for sha256, content in read_blobs(io.BufferedReader(_Incoming(pieces, progress), 1 << 18)):
             landing.take(sha256, content)
             progress.moved(0, 1)
     landing.finish()
+    return tuple(entry for entry in entries if entry.kind is EntryKind.FILE)
+
+
+def _is_meant(path: str, only: str) -> bool:
+    only = only.rstrip("/")
+    return not only or path == only or path.startswith(f"{only}/") or fnmatchcase(path, only)
 
 
 class _Incoming(io.RawIOBase):

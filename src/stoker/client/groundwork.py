@@ -9,6 +9,7 @@ from typing import Any
 
 from stoker.client.settings import Settings
 from stoker.errors import BadInput, NotFound
+from stoker.model.accountform import AccountForm
 from stoker.model.groundwork import Groundwork
 from stoker.model.handover import Handover, read_handover
 
@@ -27,6 +28,11 @@ def find(name: str) -> Groundwork:
     raise NotFound(f"the provider `{name}` has nothing to set up", hint=f"there are {', '.join(names())}")
 
 
+def forms() -> dict[str, AccountForm]:
+    """What a hand-over may say of an account, by provider."""
+    return {name: find(name).form for name in names()}
+
+
 def rehearse(settings: Settings, say: Callable[[str], None]) -> dict[str, Any]:
     """The twin's address and login: it is up, and so is its Blob service."""
     from stoker.client import rehearsal, twin  # who works in the cloud has no use for them
@@ -43,7 +49,7 @@ def check_writable(path: Path, workspace: str) -> None:
     if not path.exists():
         return
     try:
-        known = read_handover(path.read_text(encoding="utf-8"), str(path)).name
+        known = read_handover(path.read_text(encoding="utf-8"), str(path), forms()).name
     except (BadInput, OSError, ValueError):
         known = ""
     if known != workspace:

@@ -9,14 +9,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from stoker.client.connection import Connection
 from stoker.client.settings import Settings
-from stoker.client.tail import Tail
+from stoker.client.tail import Tail, Waits, patiently
 from stoker.errors import BudgetReached, NotFound, RunFailed
 from stoker.model import run as model
 from stoker.model import wire
@@ -25,10 +26,12 @@ from stoker.model.money import BudgetState
 from stoker.model.run import Event, RunState
 
 if TYPE_CHECKING:
+    from stoker.client.fetching import Wanted
     from stoker.client.metrics import Metrics
     from stoker.client.progress import Progress
     from stoker.client.visit import Visit
     from stoker.model.receipt import Receipt
+    from stoker.model.snapshot import Entry
 
 _LONG_POLL_S = 25.0
 _LOOK_S = 120.0  # a cloud takes its time
@@ -118,24 +121,26 @@ class Run:
         follow: bool = False,
         since: datetime | None = None,
         offset: int = 0,
+        waits: Waits = lambda _: False,
     ) -> Iterator[bytes]:
         """The raw bytes a rank wrote, from `offset` of the attempt's log on. None is the newest attempt.
 
         With `follow` they keep coming until the attempt has ended; where `attempt` is None it begins with the newest
         and goes on through later ones until the run has ended. A lost connection or a server restart is bridged:
-        nothing is lost, nothing comes twice.
+        nothing is lost, nothing comes twice. `waits` is told of outages of server and store that last longer; where it
+        returns True, their end is waited for.
         """
-        number = self._attempt(attempt, follow)
+        number = patiently(lambda: self._attempt(attempt, follow), waits)
         if number is None:
             return
-        tail = Tail(self._connection, f"{self._path()}/logs/{number}/{rank}", offset, since)
-        yield from self._tailed(tail, number, follow)
+        tail = Tail(self._connection, f"{self._path()}/logs/{number}/{rank}", offset, since, waits)
+        yield from self._tailed(tail, number, follow, waits)
         if not tail.read_any:
-            self._check_rank(number, rank)
-        while follow and attempt is None and self._has_later(number):
+            patiently(partial(self._check_rank, number, rank), waits)
+        while follow and attempt is None and patiently(partial(self._has_later, number), waits):
             number += 1
-            tail = Tail(self._connection, f"{self._path()}/logs/{number}/{rank}")
-            yield from self._tailed(tail, number, follow)
+            tail = Tail(self._connection, f"{self._path()}/logs/{number}/{rank}", waits=waits)
+            yield from self._tailed(tail, number, follow, waits)
 
     def log_list(self) -> list[Log]:
         """Every log there is, by attempt and rank."""
@@ -146,7 +151,11 @@ class Run:
         """Everything the run has measured so far."""
         from stoker.client.metrics import Metrics, Point  # not needed to submit or follow
 
-        rows = self._connection.get(f"{self._path()}/metrics")["points"]
+        rows: list[dict[str, Any]] = []
+        page: dict[str, Any] = {"next": 0, "more": True}
+        while page.get("more"):
+            page = self._connection.get(f"{self._path()}/metrics", {"after": page["next"]})
+            rows += page["points"]
         return Metrics(
             Point(
                 row["attempt"],
@@ -226,7 +235,18 @@ class Run:
         from stoker.client.fetching import fetch  # not needed to submit or follow
 
         self.refresh()
-        return fetch(self.facts, self._connection, Path("outputs") if into is None else Path(into), progress)
+        folder, _ = fetch(self.facts, self._connection, Path("outputs") if into is None else Path(into), progress)
+        return folder
+
+    def fetch_files(
+        self, wanted: Wanted, into: Path | str | None = None, *, progress: Progress | None = None
+    ) -> tuple[Path, tuple[Entry, ...]]:
+        """As `fetch`, for the newest checkpoint or for stray files. Also gives the files that are in the folder now."""
+        from stoker.client.fetching import fetch  # likewise
+
+        self.refresh()
+        parent = Path("outputs") if into is None else Path(into)
+        return fetch(self.facts, self._connection, parent, progress, wanted)
 
     @property
     def outputs(self) -> Path:
@@ -271,10 +291,10 @@ class Run:
             return self.state.ended
         return any(attempt.number == number for attempt in self.facts.attempts)
 
-    def _tailed(self, tail: Tail, number: int, follow: bool) -> Iterator[bytes]:
+    def _tailed(self, tail: Tail, number: int, follow: bool, waits: Waits) -> Iterator[bytes]:
         yield from tail.read(follow)
         # An answer that ends before the attempt does was cut off politely: go on where it stopped.
-        while follow and not self._over(number):
+        while follow and not patiently(partial(self._over, number), waits):
             time.sleep(_PAUSE_S)
             yield from tail.read(follow)
         if follow:

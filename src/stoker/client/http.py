@@ -1,4 +1,4 @@
-"""One line to an HTTP/1.1 server, over a plain socket.
+"""One line to an HTTP/1.1 server, over a Unix socket or TCP.
 
 The standard `http.client` does the same, but importing it brings `email` and `ssl` along: 19 ms before a command has
 done anything. Here `ssl` is imported when a URL asks for it.
@@ -6,9 +6,12 @@ done anything. Here `ssl` is imported when a URL asks for it.
 
 from __future__ import annotations
 
+import os
 import socket
+import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
@@ -16,6 +19,8 @@ _LINE = 65536  # the longest header line that is believed
 _HEADERS = 200
 _CHUNK = 1 << 16
 _QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux
+_LONGEST_NAME = 100  # of a socket, in bytes: the kernel takes 107 on Linux, 103 on macOS
+UNIX = "unix:"  # a URL that begins so is the path of a Unix socket
 
 
 class Refused(Exception):
@@ -38,22 +43,15 @@ class Line:
     """Takes one request after another, from one thread at a time."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        parts = urlsplit(url)
         try:
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(f"`{url}` is not a http:// or https:// URL")
-            port = parts.port or (443 if parts.scheme == "https" else 80)
-            # Text would be sent through the `idna` codec, whose tables are slow to import.
-            host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
-            self._socket = socket.create_connection((host, port), timeout_s)  # type: ignore[arg-type]  # bytes do
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if parts.scheme == "https":
-                self._socket = _secured(self._socket, parts.hostname)
+            if url.startswith(UNIX):
+                self._socket, self._host, self._prefix = _to_own(url.removeprefix(UNIX), timeout_s), "localhost", ""
+            else:
+                self._socket, self._host, self._prefix = _to_host(url, timeout_s)
         except (OSError, ValueError) as error:
             raise Refused(_words(error)) from error
-        self._host = parts.netloc.rpartition("@")[2]
-        self._prefix = parts.path.rstrip("/")
         self._reader: BinaryIO = self._socket.makefile("rb")
+        self._hurried = _QUICKACK is not None and self._socket.family in (socket.AF_INET, socket.AF_INET6)
         self.reusable = True
 
     def close(self) -> None:
@@ -179,8 +177,74 @@ class Line:
     def _hurry(self) -> None:
         """A server that sends an answer in two parts may hold the second back until the first is acknowledged, which
         the kernel likes to put off for 40 ms. It forgets this wish at every packet."""
-        if _QUICKACK is not None:
+        if self._hurried and _QUICKACK is not None:
             self._socket.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+
+
+def _to_own(path: str, timeout_s: float) -> socket.socket:
+    """Raises OSError where nobody listens, or where somebody else does."""
+    if not hasattr(socket, "AF_UNIX"):
+        raise ValueError("this system has no Unix sockets")
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        line.settimeout(timeout_s)
+        with _short_name(path) as name:
+            line.connect(name)
+        if (peer := _peer(line)) not in (None, 0, os.geteuid()):
+            raise PermissionError(f"the process that listens at {path} belongs to user {peer}, not to you")
+    except BaseException:
+        line.close()
+        raise
+    return line
+
+
+@contextmanager
+def _short_name(path: str) -> Iterator[str]:
+    """A name of the socket that the kernel takes, however deep its folder lies."""
+    folder, _, name = path.rpartition("/")
+    if len(os.fsencode(path)) <= _LONGEST_NAME:
+        yield path
+        return
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if os.path.isdir(there := f"/proc/self/fd/{held}"):  # noqa: PTH112 - `pathlib` is slow to import
+            yield f"{there}/{name}"
+            return
+        private = f"/tmp/stoker-{os.urandom(8).hex()}"  # no `/proc`, as on macOS: a link with a short name
+        os.mkdir(private, 0o700)  # noqa: PTH102 - likewise
+        try:
+            os.symlink(folder, f"{private}/home")  # noqa: PTH211 - likewise
+            yield f"{private}/home/{name}"
+        finally:
+            with suppress(OSError):
+                os.unlink(f"{private}/home")  # noqa: PTH108 - likewise
+            os.rmdir(private)  # noqa: PTH106 - likewise
+    finally:
+        os.close(held)
+
+
+def _peer(line: socket.socket) -> int | None:
+    """The user whose process listens at the other end; None where the system does not tell."""
+    if hasattr(socket, "SO_PEERCRED"):  # Linux: pid, uid, gid
+        return int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+    if sys.platform == "darwin":  # LOCAL_PEERCRED of SOL_LOCAL gives a `struct xucred`: version, uid, groups
+        return int(struct.unpack_from("2I", line.getsockopt(0, 1, 76))[1])
+    return None
+
+
+def _to_host(url: str, timeout_s: float) -> tuple[socket.socket, str, str]:
+    """A socket, the name of the host, and what every path begins with."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"`{url}` is not a http:// or https:// URL")
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    # Text would be sent through the `idna` codec, whose tables are slow to import.
+    host = parts.hostname.encode("ascii" if parts.hostname.isascii() else "idna")
+    line = socket.create_connection((host, port), timeout_s)  # type: ignore[arg-type]  # bytes do
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if parts.scheme == "https":
+        line = _secured(line, parts.hostname)
+    return line, parts.netloc.rpartition("@")[2], parts.path.rstrip("/")
 
 
 def _secured(plain: socket.socket, host: str) -> socket.socket:

@@ -13,7 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-FILES = (".gitignore", ".stokerignore")  # in the order they are read: the second can overrule the first
+STOKERIGNORE = ".stokerignore"
+FILES = (".gitignore", STOKERIGNORE)  # in the order they are read: the second can overrule the first
 ALWAYS = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".stoker"})
 VENV_MARK = "pyvenv.cfg"  # a folder that holds one is a virtual environment
 
@@ -73,6 +74,18 @@ def rules_of(folder: Path) -> Rules | None:
     """The rules of the ignore files in this folder, or None if it has none that can be read."""
     data = [read for name in FILES if (read := _content(folder / name)) is not None]
     return Rules(b"\n".join(data)) if data else None
+
+
+def included_on_purpose(root: Path, path: str) -> bool:
+    """A `.stokerignore` of the tree asks for this file with a pattern that begins with `!`."""
+    name, folder = path.rpartition("/")[2], path.rpartition("/")[0]
+    while True:
+        data = _content(root / folder / STOKERIGNORE)
+        inside = path[len(folder) + 1 :] if folder else path
+        verdict = Rules(data).for_files.verdict(_bytewise(name), _bytewise(inside)) if data else None
+        if verdict is not None or not folder:
+            return verdict is False
+        folder = folder.rpartition("/")[0]
 
 
 class _Layer:

@@ -57,6 +57,17 @@ def read(path: Path, sets: Sequence[str] = ()) -> JobFile:
     return JobFile(job, path, places)
 
 
+def changed(job: Job, sets: Sequence[str]) -> Job:
+    """A job that has no file any more, with `--set key=value` settings applied on top. Raises JobInvalid."""
+    laid = overlay(job.plain(), sets)
+    if laid.problems:
+        raise JobInvalid(laid.problems)
+    try:
+        return Job.read(laid.data)
+    except JobInvalid as invalid:
+        raise JobInvalid([replace(one, field=f"--set {one.field}") for one in invalid.problems]) from None
+
+
 class _Places(NamedTuple):
     """Where the parts of a job were written: in the file, or on the command line."""
 

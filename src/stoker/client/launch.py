@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from stoker import __version__
 from stoker.client import lock
 from stoker.client.connection import Address, Connection
+from stoker.client.http import UNIX
 from stoker.client.settings import Settings
-from stoker.errors import BadInput, HomeUnusable, ServerUnavailable, StokerError
+from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
 from stoker.model.home import Home
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def connect(settings: Settings, *, start: bool = True) -> Connection:
     `start` off, a missing server is ServerUnavailable.
     """
     if not settings.local:
-        return Connection(Address(settings.server, settings.token))
+        return Connection(_named(settings))
     address = find(settings.home)
     if address and start and _older(address):
         _stop_older(settings.home)
@@ -50,15 +51,19 @@ def connect(settings: Settings, *, start: bool = True) -> Connection:
 
 
 def find(home: Home) -> Address | None:
-    """The address a server has left; it may be gone by now."""
+    """The address a server has left; it may be gone by now. Where others may write to the home, what is found there is
+    not believed: the next server closes it first."""
     try:
+        if not _is_own(home):
+            return None
         told = json.loads(home.address.read_bytes())
-        return Address(str(told["url"]), str(told["token"]), int(told["pid"]), str(told["version"]))
+        port = str(told.get("http", ""))
+        return Address(UNIX + str(home.socket), str(told["token"]), int(told["pid"]), str(told["version"]), port)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise _unusable(home, error) from error
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
 
 
@@ -76,8 +81,30 @@ def stop(settings: Settings) -> bool:
 
 def status(settings: Settings) -> dict[str, Any] | None:
     """What the server says of itself (version, pid, home, started_at, url), or None where none answers."""
-    address = find(settings.home) if settings.local else Address(settings.server, settings.token)
+    address = find(settings.home) if settings.local else _named(settings)
     return _health(address) if address else None
+
+
+def _named(settings: Settings) -> Address:
+    address = Address(settings.server, settings.token)
+    if not settings.token and not address.proves_itself:
+        raise Denied(
+            f"the server at {settings.server} cannot be told from others without its token", hint="set STOKER_TOKEN"
+        )
+    return address
+
+
+def _is_own(home: Home) -> bool:
+    """Nobody else can have written to it. Raises HomeUnusable where it belongs to somebody else."""
+    if os.name == "nt":
+        return True
+    seen = home.root.stat()
+    if seen.st_uid != os.geteuid():
+        raise HomeUnusable(
+            f"Stoker's folder {home.root} belongs to user {seen.st_uid}, not to you (user {os.geteuid()})",
+            hint="set STOKER_HOME to a folder of your own",
+        )
+    return not seen.st_mode & 0o022
 
 
 def _found(home: Home) -> Address:
@@ -154,7 +181,7 @@ def _health(address: Address) -> dict[str, Any] | None:
         return None
     finally:
         connection.close()
-    return {**told, "url": address.url} if isinstance(told, dict) else None
+    return {**told, "url": address.url, "http": address.http} if isinstance(told, dict) else None
 
 
 def _stop(home: Home) -> bool:

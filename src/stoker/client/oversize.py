@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from stoker.client.walk import STOKERIGNORE
+from stoker.client.ignore import STOKERIGNORE
 from stoker.errors import SnapshotRefused
 
 _SHOWN = 10

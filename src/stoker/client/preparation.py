@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from stoker.client import datamark
+from stoker.client import datamark, jobchecks, screening
 from stoker.client.datamark import DataUse
 from stoker.client.git import GitLook
 from stoker.client.packages import packages_of
+from stoker.client.secretvalues import sure_kind
 from stoker.client.settings import Settings
 from stoker.client.tree import Tree, scan
 from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.checkpointpaths import is_folder
 from stoker.model.job import Job
 from stoker.model.snapshot import EntryKind, Snapshot
 from stoker.model.submission import Submission
@@ -55,13 +59,17 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
     folder = folder.absolute()
     source = Path(os.path.normpath(folder / Path(job.source).expanduser()))
     _check_source(job, source)
+    job = _with_folders(job, source)
     git = GitLook(source)
     data = datamark.look(job, folder)
     secrets = secrets_of(job, settings)
     land_in = folder / LAND_IN
     left_out = _left_out(job, source, [land_in, *_given_by_path(job, data)])
-    tree = scan(source, index=_index(settings, source), exclude=left_out)
+    _check_no_secret(job)
+    tree = scan(source, index=index_of(settings, source), exclude=left_out, needed=_named_by(job))
+    screening.check(tree.findings)
     _check_taken_along(job, tree.snapshot)
+    jobchecks.check(job, tree)
     return Prepared(job, tree, left_out, git, data, secrets, str(land_in) if settings.local else "")
 
 
@@ -84,18 +92,26 @@ def _check_source(job: Job, source: Path) -> None:
         raise JobInvalid([Problem("source", found, f"a folder; {source} is none")])
 
 
+def _with_folders(job: Job, source: Path) -> Job:
+    """A checkpoint that looks like a file by its name, and is a folder here, is meant to be one."""
+    kept = tuple(f"{one}/" if not is_folder(one) and (source / one).is_dir() else one for one in job.checkpoints)
+    return job if kept == job.checkpoints else replace(job, checkpoints=kept)
+
+
 def _left_out(job: Job, source: Path, folders: Iterable[Path]) -> tuple[str, ...]:
     """What a run makes is not part of its code: stale checkpoints would be taken for its own, and every run would
     carry the outputs of those before it."""
     inside = [folder for folder in folders if source in folder.parents]
-    own = [job.outputs, *job.checkpoints, *(folder.relative_to(source).as_posix() for folder in inside)]
+    kept = [one.rstrip("/") for one in job.checkpoints if not jobchecks.is_source(job, source, one)]
+    own = [job.outputs, *kept, *(folder.relative_to(source).as_posix() for folder in inside)]
     return tuple(dict.fromkeys(own))
 
 
 def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[Path]:
-    """Data folders that the command is told of: they are read where they are, and need not come along."""
+    """Data folders that the command is told of, or that appear by themselves: they are read where they are."""
     for use in data:
-        if use.local and f"${{data.{use.name}}}" in job.run and Path(use.where).is_dir():
+        told = f"${{data.{use.name}}}" in job.run or job.data[use.name].at
+        if use.local and told and Path(use.where).is_dir():
             yield Path(use.where)
 
 
@@ -112,6 +128,28 @@ def _check_taken_along(job: Job, snapshot: Snapshot) -> None:
         raise JobInvalid(problems)
 
 
-def _index(settings: Settings, source: Path) -> Path:
+def _named_by(job: Job) -> set[str]:
+    """Paths that may be files of the source which the run cannot do without."""
+    try:
+        words = shlex.split(job.run)
+    except ValueError:  # for a shell of another kind
+        words = job.run.split()
+    named = [*words, job.environment.requirements, job.environment.dockerfile]
+    return {str(PurePosixPath(word)) for word in named if word}
+
+
+def _check_no_secret(job: Job) -> None:
+    """What the job says goes to the store and the database: only the names under `secrets` do without their values."""
+    texts = {"run": job.run, **{f"env.{name}": value for name, value in job.env.items()}}
+    problems = [
+        Problem(field, f"a secret ({kind})", "a variable's name under `secrets`, with its value in your environment")
+        for field, text in texts.items()
+        if (kind := sure_kind(text))
+    ]
+    if problems:
+        raise JobInvalid(problems)
+
+
+def index_of(settings: Settings, source: Path) -> Path:
     """One per source folder, so that two projects do not make each other forget."""
     return settings.home.trees / hashlib.sha256(os.fsencode(source)).hexdigest()[:32]

@@ -56,7 +56,8 @@ def taken_words(one: Taken, clock: Clock) -> str:
         safe = f"step {step(one.safe_step)} was safe" if one.safe_step is not None else "no work was lost"
         return f"{told}: {safe}"
     steps = f"{count(int(one.steps_lost), 'step')}, " if one.steps_lost else ""
-    return f"{told}: {steps}{both(one.redone)} of work done twice"
+    again = f", because the script began again at {one.again}" if one.again else ""
+    return f"{told}: {steps}{both(one.redone)} of work done twice{again}"
 
 
 def left_words(receipt: Receipt) -> str:

@@ -1,4 +1,4 @@
-"""What a training script says of itself: its flags, the folders it writes to, the libraries it uses.
+"""What a training script says of itself: its flags, the folders it writes to, what it saves, the libraries it uses.
 
 It is parsed and never run, so that looking at somebody's code is harmless.
 """
@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from stoker.client.folding import Values, flatten, gather
+from stoker.client.saving import Saving, saving
+
 _MOST_BYTES = 500_000
-_MOST_FILES = 40
-_LIKELY = ("train.py", "main.py", "run.py", "finetune.py", "fine_tune.py", "fit.py", "run_training.py")
 FRAMEWORKS = (
     "torch",
     "tensorflow",
@@ -24,12 +25,16 @@ FRAMEWORKS = (
     "transformers",
     "sklearn",
     "xgboost",
+    "lightgbm",
+    "optuna",
 )
 _WRITERS = {"save", "savez", "dump", "save_pretrained", "save_model", "save_weights", "ModelCheckpoint", "makedirs"}
 _WRITERS |= {"mkdir", "to_csv", "savefig", "SummaryWriter", "CSVLogger", "TensorBoard", "write_text", "write_bytes"}
 _KEYWORDS = {"output_dir", "default_root_dir", "save_dir", "dirpath", "log_dir", "logging_dir", "checkpoint_dir"}
 _FOLDER_NAME = re.compile(r"(?i)(.*_)?(out|output|outputs|save|result|results|model|models|checkpoint|ckpt|log)s?_dir")
 _SECRET = re.compile(r"[A-Z][A-Z0-9_]*(TOKEN|API_KEY|SECRET|PASSWORD)")
+_TRAINS = ("backward", "fit", "partial_fit", "train_on_batch", "value_and_grad", "boost", "optimize", "zero_grad")
+_TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "GradientTape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,11 @@ class Flag:
     name: str  # with its dashes
     default: str | None = None
     required: bool = False
+    switch: bool = False  # it takes no value
+
+    @property
+    def dest(self) -> str:
+        return self.name.lstrip("-").replace("-", "_")
 
 
 @dataclass(slots=True)
@@ -48,10 +58,16 @@ class Script:
     path: str
     flags: list[Flag] = field(default_factory=list)
     writes: list[str] = field(default_factory=list)  # folders, relative
-    loose: list[str] = field(default_factory=list)  # files written beside the script
     imports: set[str] = field(default_factory=set)
     secrets: list[str] = field(default_factory=list)
     is_program: bool = False  # it has an `if __name__ == "__main__"`
+    acts: bool = False  # it does something when it is run, be it without that
+    trains: bool = False  # it calls what trains a model
+    inside: bool = False  # it imports from its own package, and so has to be run with `-m`
+    settings: dict[str, str] = field(default_factory=dict)  # what its module says, which nanoGPT and others let one set
+    takes_settings: bool = False  # `--name=value` sets one of those
+    tree: ast.Module | None = None
+    values: Values = field(default_factory=Values)
 
     @property
     def frameworks(self) -> list[str]:
@@ -61,35 +77,62 @@ class Script:
     def distributed(self) -> bool:
         return "torch.distributed" in self.imports
 
-
-def find(folder: Path) -> Script | None:
-    """The script that most probably is the training, or None where no Python file lies in the folder."""
-    try:
-        paths = sorted(path for path in folder.glob("*.py") if path.is_file() and path.name.isprintable())[:_MOST_FILES]
-    except OSError:
-        return None
-    scripts = [found for path in paths if (found := look(path, path.name))]
-    return min(scripts, key=_unlikelihood, default=None)
+    def saving(self, given: dict[str, str]) -> Saving:
+        """What it saves where, once these flags are given."""
+        self.values.forced = given
+        return saving(self.tree, self.values, self.imports) if self.tree else Saving()
 
 
 def look(path: Path, name: str) -> Script | None:
-    """None where the file is no Python that can be parsed."""
+    """None where the file is not Python that can be parsed."""
     try:
         with path.open("rb") as file:
             tree = ast.parse(file.read(_MOST_BYTES))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    script = Script(name)
+    script = Script(name, tree=tree, values=gather(tree))
     for node in ast.walk(tree):
         _note(script, node)
+    script.acts = script.is_program or any(_does(node) for node in tree.body)
+    script.settings = {
+        name: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if (name := getattr(target, "id", ""))
+    }
+    script.values.known |= _configuration(path.parent, tree)
+    script.values.known |= {flag.dest: flag.default for flag in script.flags if flag.default}
     return script
 
 
-def _unlikelihood(script: Script) -> tuple[bool, int, bool, bool, str]:
-    name = script.path
-    known = _LIKELY.index(name) if name in _LIKELY else len(_LIKELY)
-    helper = name.startswith(("test_", "setup", "conftest", "_"))
-    return helper, known, "train" not in name, not (script.is_program or script.frameworks), name
+def _configuration(folder: Path, tree: ast.Module) -> dict[str, str]:
+    """Of a YAML file that the script names, as with Hydra: its texts by their keys."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = [text for text in sorted(texts) if re.fullmatch(r"[\w./-]+\.ya?ml", text)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
+            places = [text for text in sorted(texts) if re.fullmatch(r"[\w./-]+", text) and (folder / text).is_dir()]
+            names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
+    for name in names[:5]:
+        file = folder / name
+        if file.is_file() and file.stat().st_size < _MOST_BYTES and not PurePosixPath(name).is_absolute():
+            import yaml  # a part of second that only such scripts cost
+
+            try:
+                return flatten(yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+            except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+                continue
+    return {}
+
+
+def _does(node: ast.stmt) -> bool:
+    """A statement at the top that is no definition, and more than a setting."""
+    if isinstance(node, ast.For | ast.While | ast.With | ast.Try):
+        return any(isinstance(one, ast.Call) for one in ast.walk(node))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return True
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "fit" in ast.unparse(node.value.func)
 
 
 def _note(script: Script, node: ast.AST) -> None:
@@ -97,9 +140,11 @@ def _note(script: Script, node: ast.AST) -> None:
         case ast.Import(names=names):
             for alias in names:
                 _note_import(script, alias.name)
-        case ast.ImportFrom(module=str(module), names=names):
-            _note_import(script, module)
-            script.imports.update(f"{module}.{alias.name}" for alias in names)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            script.inside = script.inside or level > 0
+            if module and not level:
+                _note_import(script, module)
+                script.imports.update(f"{module}.{alias.name}" for alias in names)
         case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
             script.is_program = True
         case ast.Call():
@@ -119,38 +164,49 @@ def _note_import(script: Script, module: str) -> None:
 
 def _note_call(script: Script, call: ast.Call) -> None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if name in ("add_argument", "option"):
-        script.flags += _flags(call)
+    script.trains = script.trains or name in _TRAINERS or (name in _TRAINS and isinstance(call.func, ast.Attribute))
+    if name in ("add_argument", "option", "argument") or name.startswith("DEFINE_"):
+        script.flags += _flags(call, script.values)
+    elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
+        script.flags.append(Flag("--output_dir", None, required=True))
+    elif name in ("exec", "ConfigStore", "apply_overrides") or "configurator" in name:
+        script.takes_settings = True
     elif name in ("getenv", "get") and "environ" in ast.unparse(call.func) + name:
         for word in _texts(call.args[:1]):
             _note_variable(script, word)
     elif name in _WRITERS:
         target = [call.func.value] if isinstance(call.func, ast.Attribute) and name in ("mkdir", "write_text") else []
-        for path in _texts([*call.args, *_inside_path(target)]):
+        folded = [script.values.text(one) or "" for one in (*call.args, *target)]
+        for path in folded:
             _note_written(script, path, is_folder=name in ("makedirs", "mkdir", "SummaryWriter", "save_pretrained"))
     for keyword in call.keywords:
         if keyword.arg in _KEYWORDS:
-            for path in _texts([keyword.value]):
-                _note_written(script, path, is_folder=True)
+            _note_written(script, script.values.text(keyword.value) or "", is_folder=True)
 
 
-def _flags(call: ast.Call) -> Iterator[Flag]:
+def _flags(call: ast.Call, values: Values) -> Iterator[Flag]:
+    """As argparse, click and absl declare them."""
     names = [text for text in _texts(call.args) if text.startswith("--")]
     given = {keyword.arg: keyword.value for keyword in call.keywords}
-    default, required = given.get("default"), given.get("required")
+    kind = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    default, required, action = given.get("default"), given.get("required"), given.get("action")
+    if kind.startswith("DEFINE_") and call.args and _texts(call.args[:1]):
+        names = [f"--{_texts(call.args[:1])[0]}"]
+        default = call.args[1] if len(call.args) > 1 else default
     if names:
+        empty = isinstance(default, ast.Constant) and default.value is None
+        boolean = isinstance(default, ast.Constant) and isinstance(default.value, bool)
+        switch = "store_" in "".join(_texts([action] if action else [])) or "is_flag" in given
         yield Flag(
-            names[0],
-            str(default.value) if isinstance(default, ast.Constant) and default.value is not None else None,
+            names[0].partition("/")[0],
+            str(default.value)
+            if isinstance(default, ast.Constant) and not empty
+            else None
+            if empty
+            else values.text(default),
             isinstance(required, ast.Constant) and required.value is True,
+            switch or (boolean and kind in ("option", "DEFINE_bool", "DEFINE_boolean")),
         )
-
-
-def _inside_path(nodes: list[ast.expr]) -> Iterator[ast.expr]:
-    """The text in `Path("x")`."""
-    for node in nodes:
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Path":
-            yield from node.args
 
 
 def _texts(nodes: list[ast.expr]) -> list[str]:
@@ -162,11 +218,8 @@ def _note_written(script: Script, text: str, *, is_folder: bool) -> None:
     top = path.parts[0] if path.parts else ""
     if len(text) > 200 or not re.fullmatch(r"\w[\w.-]*", top):
         return
-    if len(path.parts) > 1 or is_folder or text.endswith("/"):
-        if top not in script.writes:
-            script.writes.append(top)
-    elif path.suffix and top not in script.loose:
-        script.loose.append(top)
+    if (len(path.parts) > 1 or is_folder or text.endswith("/")) and top not in script.writes:
+        script.writes.append(top)
 
 
 def _note_variable(script: Script, name: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
 
-from stoker.client import datamark
+from stoker.client import datamark, screening
 from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
 from stoker.client.packages import packages_of
@@ -24,6 +24,7 @@ from stoker.model.snapshot import Entry, Snapshot
 from stoker.model.submission import Submission
 
 Progress = Callable[[int, int], None]  # bytes sent, bytes to send
+Notice = Callable[[str], None]  # a line for a person
 
 _TRIES = 3
 
@@ -37,12 +38,16 @@ def submit(
     name: str = "",
     progress: Progress | None = None,
     store: str = "",
+    notice: Notice = lambda _: None,
 ) -> Run:
     """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
-    of the one to keep it in; empty: the workspace's."""
-    key = os.urandom(16).hex()
+    of the one to keep it in; empty: the workspace's. `notice` hears of secrets that are not sent, once."""
+    key, told = os.urandom(16).hex(), False
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings)
+        for line in () if told else screening.lines(prepared.tree.findings):
+            notice(line)
+        told = True
         try:
             _send(prepared.tree, connection, progress, store)
             return _post(replace(prepared.submission(key, name, settings), store=store), connection)
@@ -51,12 +56,23 @@ def submit(
     raise failed
 
 
-def submit_again(old: Run, settings: Settings, connection: Connection, *, store: str = "") -> Run:
-    """The very snapshot, software, data and command of an old run; secrets come from the environment again."""
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How an old run is run once more."""
+
+    job: Job  # the old one's, or with changes
+    from_checkpoint: bool = False  # it starts from the old run's last checkpoint
+    resumes: bool = False  # the same, and it continues that run instead of repeating it
+
+
+def submit_again(
+    old: Run, again: Again, settings: Settings, connection: Connection, *, name: str = "", store: str = ""
+) -> Run:
+    """The very snapshot, software and data of an old run; secrets come from the environment again."""
     uses = [_used_again(name, path) for name, path in old.data.items()]
     submission = Submission(
         key=os.urandom(16).hex(),
-        job=old.job,
+        job=again.job,
         snapshot=old.snapshot,
         python=old.python,
         person=settings.person,
@@ -65,12 +81,20 @@ def submit_again(old: Run, settings: Settings, connection: Connection, *, store:
         data_marks={use.name: use.mark for use in uses if use.mark},
         packages=packages_of(old.python),
         git=old.git,
-        rerun_of=old.name,
+        name=name,
+        rerun_of="" if again.resumes else old.name,
+        start_from=old.name if again.resumes or again.from_checkpoint else "",
+        resumes=again.resumes,
         store=store,
         land_in=old.land_in if settings.local else "",
-        secrets=secrets_of(old.job, settings),
+        secrets=secrets_of(again.job, settings),
     )
     return _post(submission, connection)
+
+
+def without_keeping(job: Job) -> Job:
+    """To keep the node of a failed run is for whoever wants to look into that one."""
+    return replace(job, keep_failed=None)
 
 
 def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True, store: str = "") -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoker.model.home import Home
@@ -29,6 +29,10 @@ class Settings:
 
     def variable(self, name: str) -> str | None:
         return self.environ.get(name)
+
+    def with_variable(self, name: str, value: str) -> Settings:
+        """The same, with another variable for the server that is started with them."""
+        return replace(self, environ={**self.environ, name: value})
 
     def for_server(self) -> dict[str, str]:
         """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run

@@ -14,8 +14,11 @@ from stoker.model.job import Job
 _OFFERS_S = 180.0  # a cloud that is asked for its sizes and its prices takes its time
 
 
-def forecast(connection: Connection, job: Job, currency: str = "USD") -> Forecast:
-    told = connection.post("/v1/forecast", {"job": job.plain(), "currency": currency}, timeout_s=_OFFERS_S)
+def forecast(
+    connection: Connection, job: Job, currency: str = "USD", hours: float | None = None, *, both: bool = False
+) -> Forecast:
+    asked = {"job": job.plain(), "currency": currency, "hours": hours, "both": both}
+    told = connection.post("/v1/forecast", asked, timeout_s=_OFFERS_S)
     return wire.from_plain(Forecast, told)
 
 

@@ -6,49 +6,88 @@ import json
 import os
 import re
 import shlex
-from pathlib import Path
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
 
-from stoker.client.script import Flag, Script, find, look
+from stoker.client.candidates import candidates
+from stoker.client.script import Flag, Script, look
+from stoker.client.starterplaces import Places, places
 from stoker.errors import BadInput
+from stoker.model.commandline import commands
 
-_PLACES = ("outputs", "output", "results", "result", "out", "models", "saved_models", "artifacts", "runs", "logs")
 _OUTPUT_FLAG = re.compile(
-    r"(output|outputs|out|save|result|results|model|artifacts)[_-](dir|folder|root|directory)|outputs?|out|outdir"
+    r"(output|outputs|out|save|result|results|model|artifacts)[_-](dir|folder|root|directory)|outputs?|out|outdir|outf"
 )
 _OUTPUT_FILE_FLAG = re.compile(r"(output|out|save|model_save|save_model)[_-](file|path)")
 _CHECKPOINT_FLAG = re.compile(r"(checkpoint|ckpt)s?[_-](dir|folder|root|directory)|checkpoints|ckpts")
+_RESUME_FLAG = re.compile(
+    r"(resume|restore)([_-](from|path|checkpoint|ckpt|file|training|model|weights|run|state|dir))*"
+    r"|ckpt[_-]path|load[_-](checkpoint|ckpt)|(from|start)[_-](checkpoint|ckpt)|checkpoint[_-](path|file)"
+)
 _DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
 _COLUMN = 40
 
 
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The text of a job file, and what it was made for."""
+
+    text: str
+    script: str = ""  # empty: none was found
+    others: tuple[str, ...] = ()  # that may be meant as well
+
+
 def starter(folder: Path, named: Path | None = None) -> str:
     """The text of a commented `stoker.yaml` that fits the folder, and its script if that is named. The same folder
     always gives the same text."""
-    script = find(folder) if named is None else _named(folder, named)
-    name = _name(folder.absolute().name)
-    if script is None:
-        return "\n".join([_HEAD, f"name: {name}", _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""])
-    data = _data(script, folder)
-    lines = [_HEAD, f"name: {name}", f"run: {_scalar(_command(script, data))}", *_about_flags(script, data)]
-    if data:
-        lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in data.items())]
-    lines += [*_folders(script, _command(script, data)), *_environment(folder), *_rest(script), ""]
-    return "\n".join(lines)
+    return propose(folder, named).text
+
+
+def propose(folder: Path, named: Path | None = None) -> Proposal:
+    found = candidates(folder) if named is None else None
+    script = found.best if found else _named(folder, named or Path())
+    start = _wrapper(folder) if found and (script is None or "/" in script.path) else None
+    if named is not None and named.suffix in (".sh", ".bash"):
+        start = named.as_posix()
+    if script is None and start is None:
+        lines = [_HEAD, _name(folder), _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""]
+        return Proposal("\n".join(lines))
+    script = (_inner(folder, start) if start else script) or Script(start or "")
+    text = "\n".join(_lines(folder, script, f"bash {shlex.quote(start)}" if start else ""))
+    return Proposal(text, start or script.path, found.others if found else ())
 
 
 _HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker plan` shows what that would do."
 _NO_SCRIPT = "no script was found here: write your command"
 
 
-def _named(folder: Path, path: Path) -> Script:
-    """The script at a path that is meant from the folder."""
+def _lines(folder: Path, script: Script, wrapped: str) -> list[str]:
+    data = {} if wrapped else _data(script, folder)
+    command = wrapped or _command(script, data)
+    found = places(script, _given(script, command), command)
+    resume = "" if wrapped else _resume(script, resumes=found.resumes)
+    lines = [_HEAD, _name(folder), f"run: {_scalar(command)}"]
+    lines += [] if wrapped else _about_flags(script, f"{command} {resume}")
+    if data:
+        lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in data.items())]
+    lines += _kept(found)
+    if resume:
+        lines.append(_row(f"resume: {_scalar(resume)}", "added when there is a checkpoint to resume from"))
+    return [*lines, *_environment(folder), *_rest(script), ""]
+
+
+def _named(folder: Path, path: Path) -> Script | None:
+    """The script at a path that is meant from the folder; None for a shell script."""
     if not (folder / path).is_file():
         raise BadInput(f"there is no file `{path}` here")
     inside = Path(os.path.relpath(folder / path, folder))
     if ".." in inside.parts:
         hint = "go to the folder that your code is in: that is what a run gets"
         raise BadInput(f"`{path}` is not in this folder", hint=hint)
+    if path.suffix in (".sh", ".bash"):
+        return None
     script = look(folder / path, inside.as_posix())
     if script is None:
         hint = "without a script, `stoker init` writes a file whose `run` you can make any command"
@@ -56,15 +95,31 @@ def _named(folder: Path, path: Path) -> Script:
     return script
 
 
-def _name(folder: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", folder.lower()).strip("-")[:40].strip("-")
-    return _scalar(words or "training")
+def _wrapper(folder: Path) -> str | None:
+    """A shell script that starts Python, where nothing else was found."""
+    found = sorted(path for path in folder.glob("*.sh") if path.is_file() and path.stat().st_size < 100_000)
+    likely = [path.name for path in found if any(one.trains for one in commands(path.read_text(errors="replace")))]
+    return next((name for name in likely if "train" in name), likely[0] if likely else None)
+
+
+def _inner(folder: Path, wrapper: str) -> Script | None:
+    """The script that a wrapper starts last."""
+    lines = commands((folder / wrapper).read_text(errors="replace")) if (folder / wrapper).is_file() else []
+    starts = [one.script for one in lines if one.script.endswith(".py") and (folder / one.script).is_file()]
+    return look(folder / starts[-1], starts[-1]) if starts else None
+
+
+def _name(folder: Path) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-")[:40].strip("-")
+    return f"name: {_scalar(words or 'training')}"
 
 
 def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
-    words = ["python", shlex.quote(script.path)]
+    words = _start(script)
     for flag in script.flags:
         bare = flag.name.lstrip("-")
+        if flag.switch:
+            continue
         if _OUTPUT_FLAG.fullmatch(bare):
             words += [flag.name, "${outputs}"]
         elif _OUTPUT_FILE_FLAG.fullmatch(bare) and flag.default:
@@ -75,11 +130,53 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     return " ".join(words)
 
 
+def _start(script: Script) -> list[str]:
+    """A module of a package is started as one, so that its imports are found."""
+    parts = PurePosixPath(script.path).with_suffix("").parts
+    code = parts[1:] if parts[0] == "src" else parts
+    if len(code) > 1 and (script.inside or code[0] in script.imports) and all(part.isidentifier() for part in code):
+        return [*(["cd", "src", "&&"] if code != parts else []), "python", "-m", ".".join(code)]
+    return ["python", shlex.quote(script.path)]
+
+
+def _given(script: Script, command: str) -> dict[str, str]:
+    """What flags stand for in the script, once the command is given."""
+    words = command.split()
+    values = {one: two for one, two in pairwise(words) if one.startswith("--")}
+    folders = {"${outputs}": "outputs", "${checkpoints}": "checkpoints"}
+    return {
+        flag.dest: re.sub(r"\$\{(outputs|checkpoints)\}", lambda found: folders[found[0]], values[flag.name])
+        for flag in script.flags
+        if "${outputs}" in values.get(flag.name, "") or "${checkpoints}" in values.get(flag.name, "")
+    }
+
+
+def resume_arguments(script: Script) -> str:
+    """The arguments that make a script resume, whatever it does without them; empty where none are known."""
+    return _resume(script, resumes=False)
+
+
+def _resume(script: Script, *, resumes: bool) -> str:
+    """The arguments that make the script resume; empty where it needs none, or they are not known."""
+    if script.settings.get("init_from") and script.takes_settings:
+        return "--init_from=resume"
+    for flag in script.flags:
+        bare = flag.name.lstrip("-")
+        if bare in ("init_from", "init-from"):
+            return f"{flag.name} resume"
+        if not _RESUME_FLAG.fullmatch(bare) or (flag.default and resumes and not flag.switch):
+            continue
+        if flag.switch:
+            return flag.name
+        return f"{flag.name} True" if flag.default in ("True", "False") else f"{flag.name} ${{checkpoint.newest}}"
+    return ""
+
+
 def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
     """Inputs by name: the flag that takes it, and the path as the job file writes it."""
     found: dict[str, tuple[str, str]] = {}
     for flag in script.flags:
-        if not _DATA_FLAG.fullmatch(flag.name.lstrip("-")):
+        if not _DATA_FLAG.fullmatch(flag.name.lstrip("-")) or flag.switch:
             continue
         path = _existing(flag, folder)
         key = re.sub(r"\W", "_", re.sub(r"[_-](dir|path|folder|root|file)$", "", flag.name.lstrip("-")))
@@ -99,9 +196,9 @@ def _existing(flag: Flag, folder: Path) -> str:
     return ""
 
 
-def _about_flags(script: Script, data: dict[str, tuple[str, str]]) -> list[str]:
-    command = _command(script, data).split()
-    others = [flag for flag in script.flags if flag.name not in command]
+def _about_flags(script: Script, command: str) -> list[str]:
+    words = command.split()
+    others = [flag for flag in script.flags if flag.name not in words]
     needed = [flag.name for flag in others if flag.required]
     optional = [_told(flag) for flag in others if not flag.required]
     lines = [f"# the script needs as well: {_line(', '.join(needed))}"] if needed else []
@@ -109,7 +206,7 @@ def _about_flags(script: Script, data: dict[str, tuple[str, str]]) -> list[str]:
 
 
 def _told(flag: Flag) -> str:
-    return f"{flag.name} {flag.default}" if flag.default and len(flag.default) < 30 else flag.name
+    return f"{flag.name} {flag.default}" if flag.default and len(flag.default) < 30 and not flag.switch else flag.name
 
 
 def _line(text: str) -> str:
@@ -117,21 +214,15 @@ def _line(text: str) -> str:
     return re.sub(r"[^\x20-\x7e]+", " ", text)
 
 
-def _folders(script: Script, command: str) -> list[str]:
+def _kept(found: Places) -> list[str]:
     """Where the script writes by itself; what it is told on its command line can be anywhere."""
-    saved = [place for place in script.writes if re.search(r"(?i)ckpt|checkpoint", place)]
-    made = [place for place in script.writes if place not in saved]
-    outputs = next((place for place in _PLACES if place in made), made[0] if made else "outputs")
-    outputs = "outputs" if "${outputs}" in command else outputs
-    checkpoints = saved[0] if saved and "${checkpoints}" not in command else "checkpoints"
-    lines = [
-        _row(f"outputs: {_scalar(outputs)}", "brought back by itself when the run ends"),
-        _row(f"checkpoints: {_scalar(checkpoints)}", "kept safe, and put back before a restart"),
+    named = [_scalar(one) for one in found.checkpoints]
+    kept = named[0] if len(named) == 1 else f"[{', '.join(named)}]"
+    both = "brought back, and also a checkpoint" if found.outputs in found.checkpoints else ""
+    return [
+        _row(f"outputs: {_scalar(found.outputs)}", both or "brought back by itself when the run ends"),
+        _row(f"checkpoints: {kept}", "kept safe, and restored before a restart"),
     ]
-    if script.loose and not made and "${outputs}" not in command:
-        files = _line(", ".join(script.loose[:3]))
-        lines.insert(1, f"# the script writes {files} beside itself: only what lies in `outputs` is brought back")
-    return lines
 
 
 def _environment(folder: Path) -> list[str]:
@@ -163,4 +254,6 @@ def _row(setting: str, comment: str) -> str:
 def _scalar(text: str) -> str:
     """As YAML writes it: plain where that is safe, else in quotes."""
     plain = re.fullmatch(r"[A-Za-z_./$][\w ./${}=+,@-]*", text) and text == text.strip() and " #" not in text
-    return text if plain and text.lower() not in ("null", "true", "false") else json.dumps(text, ensure_ascii=False)
+    flags = re.fullmatch(r"--[\w ./${}=+@-]*", text) and text == text.strip()
+    safe = (plain and "," not in text) or flags or (plain and " " in text)
+    return text if safe and text.lower() not in ("null", "true", "false") else json.dumps(text, ensure_ascii=False)

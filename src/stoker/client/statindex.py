@@ -6,7 +6,7 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Seen(Protocol):
@@ -22,7 +22,7 @@ class Seen(Protocol):
     def st_ino(self) -> int: ...
 
 
-Row = list[int | str]  # size, mtime_ns, ctime_ns, inode, sha256
+Row = list[Any]  # size, mtime_ns, ctime_ns, inode, sha256, and what else its reader has noted
 
 # A file may be written to twice within one tick of the file system's clock, and look the same after the second time.
 # So a hash is trusted only if the file had been left alone for longer than a tick when it was read.
@@ -48,11 +48,19 @@ class StatIndex:
         self._new[path] = row
         return str(row[4])
 
-    def learn(self, path: str, seen: Seen, sha256: str, read_at_ns: int) -> None:
-        """Takes note of a hash; `read_at_ns` is the time just before the file was opened."""
+    def note(self, path: str) -> Any:
+        """What was noted with the hash of a file that is `known`; None where nothing was."""
+        row = self._new[path]
+        return row[5] if len(row) > 5 else None
+
+    def learn(self, path: str, seen: Seen, sha256: str, read_at_ns: int, note: Any = None) -> None:
+        """Takes note of a hash; `read_at_ns` is the time just before the file was opened. `note` is kept as JSON."""
         tick_ns = _FINE_TICK_NS if seen.st_mtime_ns % 1_000_000 else _COARSE_TICK_NS
         if max(seen.st_mtime_ns, seen.st_ctime_ns) + tick_ns < read_at_ns:
             self._new[path] = [seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino, sha256]
+            self._new[path] += [] if note is None else [note]
+        else:
+            self._new.pop(path, None)
 
     def save(self, *, unfinished: bool = False) -> None:
         """Atomic. A folder that cannot be written to only makes the next scan slower. With `unfinished`, files that
@@ -79,4 +87,4 @@ def _read(file: Path) -> dict[str, Row]:
 
 
 def _sound(row: object) -> bool:
-    return isinstance(row, list) and len(row) == 5 and isinstance(row[4], str) and len(row[4]) == 64
+    return isinstance(row, list) and len(row) in (5, 6) and isinstance(row[4], str) and len(row[4]) == 64

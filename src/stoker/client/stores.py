@@ -40,11 +40,12 @@ class Stores:
         check: bool = True,
         use: bool = False,
         moved_from: str = "",
+        shared: bool | None = None,
     ) -> Added:
         """Tries it first, unless `check` is off. The same name and URL again replaces the credential. One that has
-        moved is named with the URL it had."""
+        moved is named with the URL it had. With `shared`, nodes elsewhere may be given a SAS that cannot be split."""
         asked = {"name": name, "url": url, "credential": kind, "values": dict(values or {}), "check": check, "use": use}
-        asked |= {"moved_from": moved_from}
+        asked |= {"moved_from": moved_from, "shared": shared}
         return wire.from_plain(Added, self._connection.post("/v1/stores", asked, timeout_s=_CHECK_S))
 
     def check(self, name: str) -> list[StoreFinding]:

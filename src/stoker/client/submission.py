@@ -7,16 +7,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from stoker.client import opened
 from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
 from stoker.client.preparation import prepare
+from stoker.client.screening import Finding
 from stoker.client.sending import register
 from stoker.client.settings import Settings
 from stoker.model import wire
+from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.job import Job, references
 from stoker.model.node import Offer
 from stoker.model.orders import DataOrder
 from stoker.model.snapshot import EntryKind, Git, Snapshot
+
+LARGE_BYTES = 100_000_000  # of code: said before it is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,9 @@ class Plan:
     offer: Offer | None
     free: int | None  # nodes that could be had now; None: unknown
     queued_ahead: int
+    alone: str = ""  # what becomes of the run while this computer is closed
     notes: tuple[str, ...] = ()  # what the job asks for and has no effect there
+    findings: tuple[Finding, ...] = ()  # secrets in the source, and whether they would be sent
 
     @property
     def files(self) -> int:
@@ -90,8 +97,20 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         offer=wire.from_plain(Offer, answer["offer"]) if answer.get("offer") else None,
         free=answer.get("free"),
         queued_ahead=answer.get("queued_ahead") or 0,
-        notes=tuple(answer.get("notes", ())),
+        alone=str(answer.get("alone", "")),
+        notes=(*answer.get("notes", ()), *opened.missing(job, prepared.tree), *_large(prepared.tree.snapshot, new)),
+        findings=prepared.tree.findings,
     )
+
+
+def _large(snapshot: Snapshot, new: Mapping[str, int]) -> list[str]:
+    """Hundreds of megabytes are rarely code."""
+    if sum(new.values()) < LARGE_BYTES:
+        return []
+    largest = sorted((entry for entry in snapshot.entries if entry.sha256 in new), key=lambda one: -one.size_bytes)[:3]
+    names = ", ".join(f"`{one.path}` ({one.size_bytes / 1e6:.0f} MB)" for one in largest)
+    total = sum(new.values()) / 1e6
+    return [f"{total:.0f} MB will be sent as code: {names}; name data under `data`, or leave it out in .stokerignore"]
 
 
 def _pinned(use: DataUse, inputs: Mapping[str, Any]) -> DataUse:
@@ -113,7 +132,8 @@ def _environment(job: Job, python: str) -> str:
 
 
 def _meanings(job: Job, data: Iterable[DataUse]) -> dict[str, str]:
-    folders = {"outputs": job.outputs, "checkpoints": next(iter(job.checkpoints), "checkpoints")}
+    folders = {"outputs": job.outputs, "checkpoints": CheckpointPaths(job.checkpoints).folders[0]}
     known = {name: f"the run's own folder `{path}`" for name, path in folders.items()}
     known |= {f"data.{use.name}": use.where for use in data}
+    known["resume"] = f"`{job.resume}` once there is a checkpoint to resume from; nothing before"
     return {name: known[name] for name in references(job) if f"${{{name}}}" in job.run}

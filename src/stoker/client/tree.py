@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from stoker.client.digest import digest, unchanged
+from stoker.client.ignore import STOKERIGNORE
 from stoker.client.oversize import check_size
+from stoker.client.screening import Finding, Screen, kind_of
+from stoker.client.secretfiles import secret_file
+from stoker.client.secretvalues import EDITION, Hit
+from stoker.client.secretvalues import hits as secrets_in
 from stoker.client.statindex import StatIndex
-from stoker.client.walk import STOKERIGNORE, unreadable, walk
+from stoker.client.walk import unreadable, walk
 from stoker.errors import Corrupt, Missing, SnapshotRefused
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores.blobstream import Item, blob_stream
@@ -27,6 +32,8 @@ class Tree:
     snapshot: Snapshot
     files: Mapping[str, Entry]  # by sha256; one of them where several are the same
     index: Path | None = None
+    findings: tuple[Finding, ...] = ()  # secrets in the folder: those left out are not in the snapshot
+    matched: tuple[str, ...] = ()  # what globs to be left out have matched
 
     def path(self, sha256: str) -> Path:
         if sha256 not in self.files:
@@ -64,12 +71,14 @@ def scan(
     *,
     index: Path | None = None,
     exclude: Sequence[str] = (),
+    needed: Collection[str] = (),
     limit_bytes: int = 500_000_000,
     now_ns: Callable[[], int] = time.time_ns,
 ) -> Tree:
     """Reads only the files that changed since `index` was written, and writes it anew.
 
-    `exclude` names relative paths to leave out. Raises SnapshotRefused.
+    `exclude` names relative paths and globs to leave out, and `needed` those that the job names itself. Raises
+    SnapshotRefused; for a secret in code, once `screening.check` is asked.
     """
     found = walk(root, {str(PurePosixPath(path)) for path in exclude})
     check_size(root, found.files, limit_bytes)
@@ -77,18 +86,25 @@ def scan(
     entries = [Entry(path, EntryKind.LINK, target=target) for path, target in found.links]
     entries += [Entry(path, EntryKind.FOLDER) for path in found.empty]
     files: dict[str, Entry] = {}
+    screen = Screen(root, needed)
     for path, seen in found.files:
         sha256 = hashes.known(path, seen)
-        if not sha256:
-            read = _read(root, path, hashes, now_ns)
-            if not read:
+        note = hashes.note(path) if sha256 else None
+        if note != EDITION:  # as it is for nearly every file
+            hits = _noted(note)
+            if hits is None:
+                read = _read(root, path, hashes, now_ns)
+                if not read:
+                    continue
+                sha256, seen, hits = read
+            if not screen.keeps(path, hits, seen.st_size):
                 continue
-            sha256, seen = read
         entry = Entry(path, EntryKind.FILE, sha256, seen.st_size, bool(seen.st_mode & 0o100))
         entries.append(entry)
         files[sha256] = entry
     hashes.save()
-    return Tree(root, Snapshot(tuple(sorted(entries, key=lambda entry: entry.path))), files, index)
+    snapshot = Snapshot(tuple(sorted(entries, key=lambda entry: entry.path)))
+    return Tree(root, snapshot, files, index, tuple(screen.findings), tuple(found.matched))
 
 
 def write_blobs(tree: Tree, missing: Iterable[str], stream: BinaryIO) -> None:
@@ -97,20 +113,36 @@ def write_blobs(tree: Tree, missing: Iterable[str], stream: BinaryIO) -> None:
         stream.write(chunk)
 
 
-def _read(root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]) -> tuple[str, os.stat_result] | None:
-    """The file's hash with its facts, which did not change meanwhile. None: it was removed since it was listed."""
+def _read(
+    root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]
+) -> tuple[str, os.stat_result, list[Hit]] | None:
+    """The file's hash with its facts, which did not change meanwhile, and the secrets in it. None: it was removed since
+    it was listed."""
     for _ in range(_TRIES):
-        read_at_ns = now_ns()
+        read_at_ns, beginning = now_ns(), list[bytes]()
         try:
-            sha256, before, after = digest(f"{root}/{path}")
+            sha256, before, after = digest(f"{root}/{path}", beginning.append)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise unreadable(path, error) from error
         if sha256 and unchanged(before, after):
-            hashes.learn(path, after, sha256, read_at_ns)
-            return sha256, after
+            hits = secrets_in(b"".join(beginning), kind_of(path))
+            note = [EDITION, *hits] if hits or secret_file(path) else EDITION
+            hashes.learn(path, after, sha256, read_at_ns, note)
+            return sha256, after, hits
     raise SnapshotRefused(
         f"`{path}` changed each of the {_TRIES} times it was read",
         hint=f"try again once nothing writes to it, or add it to {STOKERIGNORE}",
     )
+
+
+def _noted(note: Any) -> Sequence[Hit] | None:
+    """The secrets that an earlier scan found; None where it has to be looked again. A note that is the edition's number
+    alone says that neither the name nor the text of a file has any."""
+    if not isinstance(note, list) or not note or note[0] != EDITION:
+        return None
+    try:
+        return [Hit(int(line), str(kind), bool(sure)) for line, kind, sure in note[1:]]
+    except (TypeError, ValueError):
+        return None

@@ -7,10 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.client.ignore import FILES, VENV_MARK, Ignore, rules_of
+from stoker.client.ignore import FILES, STOKERIGNORE, VENV_MARK, Ignore, rules_of
 from stoker.errors import SnapshotRefused
-
-STOKERIGNORE = ".stokerignore"
+from stoker.model.checkpointpaths import is_glob, matches
 
 
 @dataclass(slots=True)
@@ -19,12 +18,15 @@ class Found:
 
     files: list[tuple[str, os.stat_result]] = field(default_factory=list)
     links: list[tuple[str, str]] = field(default_factory=list)  # with their target, as it is written
+    matched: list[str] = field(default_factory=list)  # left out because a glob of `exclude` says so
     empty: set[str] = field(default_factory=set)  # folders with nothing in them that belongs to the tree
 
 
 def walk(root: Path, exclude: Collection[str] = ()) -> Found:
-    """Obeys the ignore files; `exclude` names paths to leave out as well. Folders left out are never entered."""
+    """Obeys the ignore files; `exclude` names paths and globs to leave out as well. Folders left out are never
+    entered."""
     found = Found()
+    globs = [tuple(one.split("/")) for one in exclude if is_glob(one)]
     top = f"{_source(root)}/"
     todo = [("", Ignore.above(root))]
     while todo:
@@ -46,6 +48,9 @@ def walk(root: Path, exclude: Collection[str] = ()) -> Found:
             path = folder + entry.name
             is_folder = entry.is_dir(follow_symlinks=False)
             if ignore.excludes(entry.name, path, is_folder) or path in exclude:
+                continue
+            if globs and any(matches(tuple(path.split("/")), one) for one in globs):
+                found.matched.append(path)
                 continue
             if not path.isascii():
                 _check_name(path)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stoker.client import launch
+from stoker.client import groundwork, launch, trust
 from stoker.client.client import Client
 from stoker.client.settings import Settings
 from stoker.client.stores import Stores
+from stoker.client.trust import Place
 from stoker.errors import BadInput, Conflict, NotFound
+from stoker.model.accountform import AccountForm
 from stoker.model.fields import nearest
-from stoker.model.handover import Handover, TeamStore, read_handover
+from stoker.model.handover import MOST_BYTES, Handover, TeamStore, checked_workspace, read_handover
 from stoker.model.home import Home
 from stoker.model.store import StoreFinding, works
 
@@ -41,7 +44,7 @@ class Workspaces:
         found = []
         for path in sorted(self._home.workspaces.glob("*.json")):
             try:
-                found.append(_read(path))
+                found.append(self._read(path))
             except BadInput:
                 continue
         return found
@@ -56,28 +59,40 @@ class Workspaces:
 
     def named(self, name: str) -> Handover:
         path = self._home.workspaces / f"{name}.json"
-        if "/" in name or not path.is_file():
+        if not _is_name(name) or not path.is_file():
             near = nearest(name, [one.name for one in self.all()])
             hint = f"did you mean `{near}`?" if near else "`stoker workspace ls` lists them"
             raise NotFound(f"there is no file and no workspace called `{name}`", hint=hint)
-        return _read(path)
+        return self._read(path)
 
     def read(self, word: str) -> Handover:
         """A file that was handed over, or the name of a workspace that is known."""
         path = Path(word).expanduser()
-        return _read(path) if path.is_file() else self.named(word)
+        return self._read(path) if _is_file(path) else self.named(word)
 
-    def use(self, handover: Handover) -> Joined:
-        """Accounts and the store of the workspace become those of this computer's server, if the store works."""
+    def strange(self, handover: Handover) -> list[Place]:
+        """Hosts and folders of the file that are neither a provider's own, nor of this user's own twin, nor agreed to
+        when this workspace was last used. Raises BadInput for a file that would pass for a provider."""
+        known = {one.where for one in self._known_places(handover.name)}
+        own = trust.of_own_twin(self._settings)
+        found = trust.places(handover, self._forms)
+        return [one for one in found if one.where not in known and not one.trusted(own)]
+
+    def use(self, handover: Handover, trusted: Collection[str] = ()) -> Joined:
+        """Accounts and the store of the workspace become those of this computer's server, if the store works. `trusted`
+        are hosts and folders that the user has agreed to: any other that is `strange` is refused."""
         settings = self._settings
         if not settings.local:
             raise BadInput(
                 f"the server at {settings.server} has its workspace from whoever runs it", hint="unset STOKER_SERVER"
             )
+        _refuse_strange([one for one in self.strange(handover) if not one.trusted(trusted)])
         new = [name for name in handover.accounts if self._account(name) != self._wanted(handover, name)]
         self._refuse_live(new)
         launch.stop(settings)  # the next one has the login of whoever calls now
-        findings = self._add(handover.store) if handover.store else ()
+        if handover.certificate:
+            _write(self._certificate(handover), handover.certificate)
+        findings = self._add(handover, handover.store) if handover.store else ()
         if not works(findings):
             return Joined(handover, works=False, findings=findings)
         _write(self._home.workspaces / f"{handover.name}.json", handover.to_text())
@@ -100,10 +115,19 @@ class Workspaces:
                 hint=f"wait for it, or stoker cancel {live[0]}",
             )
 
-    def _add(self, store: TeamStore) -> tuple[StoreFinding, ...]:
+    def _add(self, handover: Handover, store: TeamStore) -> tuple[StoreFinding, ...]:
         stores = Stores(Client.connect(self._settings).connection)
-        added = stores.add(store.name, store.url, store.credential, store.values, use=store.default)
+        values = {**store.values, **self._vouched(handover)} if store.credential == "login" else store.values
+        added = stores.add(store.name, store.url, store.credential, values, use=store.default)
         return added.findings
+
+    def _vouched(self, handover: Handover) -> dict[str, str]:
+        """The certificate's file, as providers and stores name it. It is this computer's own, never one that the
+        hand-over names."""
+        return {"ca_file": str(self._certificate(handover))} if handover.certificate else {}
+
+    def _certificate(self, handover: Handover) -> Path:
+        return self._home.workspaces / f"{handover.name}.pem"
 
     def _account(self, provider: str) -> dict[str, Any] | None:
         try:
@@ -116,7 +140,9 @@ class Workspaces:
 
     def _wanted(self, handover: Handover, provider: str) -> Mapping[str, Any]:
         """The account, with what its user has added of their own, as an ssh key, while it was of this workspace."""
-        there, given = self._account(provider) or {}, handover.accounts[provider]
+        there, given = self._account(provider) or {}, {**handover.accounts[provider], **self._vouched(handover)}
+        if there.get("ca_file") == str(self._certificate(handover)):  # of an earlier file, not of its user
+            there = {word: value for word, value in there.items() if word != "ca_file"}
         return {**there, **given} if _same(there, given) else given
 
     def _give(self, handover: Handover, provider: str) -> str:
@@ -128,6 +154,26 @@ class Workspaces:
         _write(path, json.dumps(dict(wanted), indent=2) + "\n")
         return aside
 
+    @cached_property
+    def _forms(self) -> dict[str, AccountForm]:
+        return groundwork.forms()
+
+    def _known_places(self, name: str) -> list[Place]:
+        try:
+            return trust.places(self.named(name), self._forms)
+        except (NotFound, BadInput):
+            return []
+
+    def _read(self, path: Path) -> Handover:
+        try:
+            with path.open("rb") as file:
+                text = file.read(MOST_BYTES + 1).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"{path} cannot be read: {error}", hint="ask your administrator for the file again"
+            ) from None
+        return read_handover(text, str(path), self._forms)
+
     def _file(self, provider: str) -> Path:
         """Where a provider reads its account."""
         return self._home.root / f"{provider}.json"
@@ -138,12 +184,29 @@ def _same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return bool(one) and all(one.get(word) == other.get(word) for word in ("workspace", "subscription"))
 
 
-def _read(path: Path) -> Handover:
+def _refuse_strange(places: list[Place]) -> None:
+    if not places:
+        return
+    lines = [f"{one.field}  {one.where}" for one in places]
+    words = " ".join(f"--trust {where}" for where in dict.fromkeys(one.where for one in places))
+    raise BadInput(
+        "the file names hosts or folders that are not the provider's own\n" + "\n".join(lines),
+        hint=f"ask your administrator whether they are right; then add {words}",
+    )
+
+
+def _is_name(word: str) -> bool:
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path} cannot be read: {error}", hint="ask your administrator for the file again") from None
-    return read_handover(text, str(path))
+        return bool(checked_workspace(word))
+    except BadInput:
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a path, or no path at all
+        return False
 
 
 def _write(path: Path, text: str) -> None:

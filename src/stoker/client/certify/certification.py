@@ -19,10 +19,14 @@ from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
 from stoker.client.certify.verdict import differs
 from stoker.client.client import Client
+from stoker.client.fetching import Wanted, What
 from stoker.client.handle import Run
+from stoker.client.script import look
+from stoker.client.starter import resume_arguments
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.checkpoint import CheckpointSet
+from stoker.model.commandline import commands
 from stoker.model.job import Job
 from stoker.model.run import Attempt, AttemptState, Event, RunState
 from stoker.model.snapshot import Snapshot
@@ -80,7 +84,7 @@ class Certification:
     def _carry_out(self, evictions: int, chance: random.Random) -> Evidence:
         self.tell("running it undisturbed")
         plain = self._run(())
-        folder = next(iter(self.job.checkpoints), "checkpoints")
+        folder = next(iter(self.job.checkpoints), "checkpoints").rstrip("/")
         evidence = Evidence(plain, checkpoints=folder, outputs=self.job.outputs, saved=self._saved(self.runs[0]))
         if not plain.succeeded:
             return evidence
@@ -90,7 +94,7 @@ class Certification:
             self.tell("something differs: running it undisturbed once more, to see whether it is the evictions")
             control = self._run(())
             evidence = replace(evidence, control=control, control_files=self._files(plain, control))
-        return replace(evidence, code=self._code())
+        return replace(evidence, code=self._code(), resume=self._resume())
 
     def _disturb(self, evidence: Evidence, evictions: int, chance: random.Random) -> Evidence:
         """Until all evictions have happened and one of them had a checkpoint to go on from, or it is plain what is
@@ -190,7 +194,7 @@ class Certification:
         )
 
     def _outputs(self, name: str) -> dict[str, str]:
-        listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/outputs")
+        listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/files/{What.OUTPUTS}")
         return {entry.path: entry.sha256 for entry in wire.from_plain(Snapshot, listed).entries if entry.sha256}
 
     def _saved(self, run: Run) -> tuple[str, ...]:
@@ -210,15 +214,28 @@ class Certification:
         if not paths:
             return ()
         with tempfile.TemporaryDirectory(prefix="stoker-certify-") as place:
-            first, second = (self.client.run(name).fetch(place) for name in (plain.run, other.run))
+            first, second = (self._brought(name, place) for name in (plain.run, other.run))
             return tuple(replace(files.compare(first, second, path), run=other.run) for path in paths)
+
+    def _brought(self, name: str, place: str) -> Path:
+        """The outputs, without what the run left in its checkpoints."""
+        return self.client.run(name).fetch_files(Wanted(What.OUTPUTS), place)[0]
+
+    def _resume(self) -> str:
+        """What `stoker init` would propose, where the job has nothing of it."""
+        if self.job.resume or "${resume}" in self.job.run:
+            return ""
+        source = self.folder / Path(self.job.source).expanduser()
+        starts = [one.script for one in commands(self.job.run) if one.script.endswith(".py")]
+        script = look(source / starts[-1], starts[-1]) if starts else None
+        return resume_arguments(script) if script else ""
 
     def _code(self) -> tuple[code.CodeLine, ...]:
         snapshot = self.runs[0].facts.snapshot
         listed = self.client.connection.get(f"/v1/snapshots/{quote(snapshot, safe='')}")
         entries = wire.from_plain(Snapshot, listed).entries
         source = self.folder / Path(self.job.source).expanduser()
-        return code.look(source, [entry.path for entry in entries])
+        return code.look(source, [entry.path for entry in entries], self.job.run)
 
 
 def _certified(job: Job) -> Job:

@@ -86,6 +86,10 @@ def of_loss(evidence: Evidence, resumes: Sequence[Resume], steps: int) -> Diagno
         reason = f"the script starts at {first} {when}: it saves to `{folder}/` but does not load from there"
         if not every:
             reason = f"the script starts at {first} {when}, although a checkpoint was put back"
+        if evidence.resume:
+            reason = f"the script starts at {first} {when} and ignores its checkpoint: it has to be told to resume"
+            advice = "add this line to the job file: it is used only when a checkpoint was restored"
+            return Diagnosis(reason, advice, (f"resume: {evidence.resume}",))
         advice = "load the newest checkpoint before the loop, and start behind its step"
         return Diagnosis(reason, advice, remedies.load(folder, torch))
     own = [one.by_script / steps for one in resumes if one.restored]
@@ -163,7 +167,7 @@ def _of_metric(evidence: Evidence, one: MetricDifference) -> Diagnosis:
     if _RATE.search(one.metric):
         reason = f"{when}: the learning-rate schedule is not restored"
         return Diagnosis(reason, "save and load the scheduler", remedies.schedule_state())
-    if _began_anew(one):
+    if began_anew(one):
         reason = f"{when}, and is as at the very beginning ({one.first:.4g}): the weights are probably not loaded"
         return Diagnosis(reason, "load the weights, not only the step", remedies.weights(torch))
     if _rounded(one):
@@ -236,9 +240,11 @@ def _possible(evidence: Evidence, suspects: Sequence[Trait]) -> list[Trait]:
 
 
 def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str, ...] = ()) -> Diagnosis:
-    """With the line of the script that it is about."""
+    """With the line of the script that it is about. A framework's own callback saves more than any single line."""
     line: CodeLine | None = next((line for line in evidence.code if line.trait is trait), None)
     at = (f"code {line}",) if line else ()
+    if ours := remedies.callback(traits(evidence)):
+        return Diagnosis(found.reason, "let Stoker's callback save and restore all of it", ours, (*at, *also))
     return Diagnosis(found.reason, found.advice, found.lines, (*at, *also))
 
 
@@ -250,7 +256,7 @@ def _when(one: MetricDifference, step: str) -> str:
     return f"{one.metric} agrees for {one.agreed} steps after a resume and differs from {step} on"
 
 
-def _began_anew(one: MetricDifference) -> bool:
+def began_anew(one: MetricDifference) -> bool:
     """The first value after a resume is that of an untrained model, far from what it should be."""
     if one.agreed or one.first is None or one.found is None or one.expected is None:
         return False

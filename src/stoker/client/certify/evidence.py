@@ -59,6 +59,7 @@ class Evidence:
     control_files: tuple[FileChange, ...] = ()
     checkpoints: str = "checkpoints"  # the first of the job's folders
     outputs: str = "outputs"
+    resume: str = ""  # arguments that would make the script resume, where the job gives it none; empty: none are known
     saved: tuple[str, ...] | None = None  # what the undisturbed run left in its checkpoint folders; None: unknown
     code: tuple[CodeLine, ...] = ()  # lines of the script that bear on resuming
 

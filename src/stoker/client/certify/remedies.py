@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from stoker.client.certify.code import Trait
+
 Lines = tuple[str, ...]
 
 
@@ -46,6 +50,26 @@ def everything(torch: bool) -> Lines:
     )
 
 
+def callback(has: Collection[Trait]) -> Lines:
+    """Where a framework trains, its callback of ours saves all of it; nothing for other scripts."""
+    if Trait.KERAS in has:
+        return (
+            "from stoker.checkpoint.keras import StokerCallback",
+            "model.fit(…, callbacks=[StokerCallback()])",
+        )
+    if Trait.LIGHTNING in has:
+        return (
+            "from stoker.checkpoint.lightning import StokerCallback",
+            "Trainer(…, callbacks=[StokerCallback()])",
+        )
+    if Trait.HUGGING_FACE in has:
+        return (
+            "from stoker.checkpoint.huggingface import StokerCallback",
+            "StokerCallback(trainer)   # before trainer.train()",
+        )
+    return ()
+
+
 def atomic(folder: str, torch: bool) -> Lines:
     name = "last.pt" if torch else "state.json"
     write = "torch.save(state, part)" if torch else "Path(part).write_text(json.dumps(state))"
@@ -59,7 +83,8 @@ def atomic(folder: str, torch: bool) -> Lines:
 def random_state(torch: bool, numpy: bool) -> Lines:
     lines = ['state["random"] = random.getstate()                 # when saving']
     if numpy:
-        lines.append('state["numpy"] = np.random.get_state()')
+        arrays = "            # torch.load needs weights_only=False then" if torch else ""
+        lines.append(f'state["numpy"] = np.random.get_state(){arrays}')
     if torch:
         lines.append('state["torch"] = torch.get_rng_state()              # torch.cuda.get_rng_state_all() on GPUs')
     lines += [

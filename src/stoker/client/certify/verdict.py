@@ -18,6 +18,7 @@ SLIGHT = 0.01  # of the largest value: differences up to this are `close`
 class Grade(StrEnum):
     EXACT = "exact"
     CLOSE = "close"
+    INEXACT = "inexact"  # it resumes, and ends with other numbers
     LOSSY = "lossy"
     BROKEN = "broken"
     UNDECIDED = "undecided"  # not deterministic by itself, never evicted, nothing to compare: nothing can be said
@@ -123,8 +124,21 @@ def _different(evidence: Evidence) -> Verdict | None:
     details = [_metric_words(one) for one in metrics[:4]] + [file_words(one) for one in files[:4]] + gaps[:2]
     if work := repeated_words(evidence, cause=False):
         details.append(work)
-    grade = Grade.CLOSE if not gaps and _slight(evidence, metrics, files) else Grade.BROKEN
-    return Verdict(grade, found.reason, (*found.details, *details), found.advice, found.lines)
+    grade, reason = Grade.BROKEN, found.reason
+    if not gaps and _slight(evidence, metrics, files):
+        grade = Grade.CLOSE
+    elif not gaps and _resumed(evidence, metrics, files):
+        distance = max([one.relative for one in metrics] + [change.relative for change in files])
+        grade = Grade.INEXACT
+        reason = f"it resumes, but not exactly: numbers differ by up to {distance:.2%}; {reason}"
+    return Verdict(grade, reason, (*found.details, *details), found.advice, found.lines)
+
+
+def _resumed(evidence: Evidence, metrics: list[MetricDifference], files: list[FileChange]) -> bool:
+    """It went on from its checkpoint with the weights in it, and left everything it leaves: only numbers differ."""
+    if not evidence.restored or any(change.fault is not FileFault.NUMBERS for change in files):
+        return False
+    return not any(one.attempt == 1 or diagnosis.began_anew(one) for one in metrics)
 
 
 def _lossy(evidence: Evidence) -> Verdict | None:

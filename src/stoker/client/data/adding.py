@@ -29,9 +29,18 @@ def add(
             f"nothing in the store `{start.store}` is named by `{text}`",
             hint="patterns are of whole keys: `coco2017/**` is everything below `coco2017`",
         )
+    warnings = clashes(file.path for file in files)
+    if opened.left_out:
+        warnings.append(_unreadable(opened.left_out, _prefix(pattern)))
     version = registry.register(name, start, Manifest(files), about)
     new = start.newest is None or start.newest.number != version.number
-    return Put(version, new, 0, 0, tuple(clashes(file.path for file in files)))
+    return Put(version, new, 0, 0, tuple(warnings))
+
+
+def _unreadable(count: int, prefix: str) -> str:
+    where = f" below `{prefix}`" if prefix else ""
+    what = f"left out {count:,} {'object' if count == 1 else 'objects'}{where}"
+    return f"{what}: names with `//`, `/./`, `\\` or control characters cannot be read; rename them"
 
 
 def _prefix(pattern: Pattern) -> str:

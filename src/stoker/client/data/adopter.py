@@ -18,7 +18,7 @@ Answer = tuple[str, bool, int, int, int, int]  # hash, whether it is new, size, 
 
 def content_below(sha256: str) -> str:
     """The key of a content in a store whose folder is the one that contents lie in."""
-    return layout.content(sha256).removeprefix(layout.CONTENTS)
+    return layout.content("", sha256).removeprefix(layout.contents(""))
 
 
 def main() -> None:

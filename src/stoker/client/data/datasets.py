@@ -72,8 +72,8 @@ class Datasets:
         """What of a version is not in its store as it should be. With `quick` contents are not read."""
         version = self.show(ref)
         files = self.files(version)
-        store = self._reaching.store(version.store, reads=getting.prefixes(files))
-        return verifying.verify(store, files, progress or Progress(), quick=quick)
+        store = self._reaching.store(version.store, reads=getting.prefixes(version.name, files))
+        return verifying.verify(store, version.name, files, progress or Progress(), quick=quick)
 
     def versions(self, name: str = "") -> list[DatasetVersion]:
         """By name, newest first; without a name those of all datasets."""

@@ -16,6 +16,7 @@ from stoker.client.progress import Progress
 from stoker.client.settings import Settings
 from stoker.client.statindex import StatIndex
 from stoker.errors import Conflict, Corrupt, Missing
+from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion
 from stoker.stores import Store
 from stoker.stores.transfer import Item, download
@@ -58,9 +59,11 @@ def get(
     progress.begin("getting", len(files), sum(file.size_bytes for file in files))
     progress.skipped(sum(file.size_bytes for file in files) - plan.size_bytes, plan.there)
     if plan.wanted:
-        store = reaching.store(version.store, reads=prefixes(plan.wanted))
+        store = reaching.store(version.store, reads=prefixes(version.name, plan.wanted))
         _check_in_place(store, version, plan.wanted)
-        items = (Item(target.place(file), file.stored_at, file.size_bytes, file.sha256) for file in plan.wanted)
+        items = (
+            Item(target.place(file), file.stored_in(version.name), file.size_bytes, file.sha256) for file in plan.wanted
+        )
         counted = Counted(store, lambda size: progress.moved(size, 0))
         download(counted, items, lambda _, files: progress.moved(0, files))
         _check_in_place(store, version, plan.wanted)  # in case one was replaced while it was being read
@@ -72,15 +75,16 @@ def get(
     return Got(version, target.folder, plan.files, plan.size_bytes, target.others(files))
 
 
-def prefixes(files: Sequence[DataFile]) -> list[str]:
-    """The folders at the top of the store that the files are in; the whole store for what is in none."""
-    tops = {file.stored_at.partition("/")[0] + "/" if "/" in file.stored_at else "" for file in files}
-    return [""] if "" in tops else sorted(tops)
+def prefixes(name: str, files: Sequence[DataFile]) -> list[str]:
+    """The folder of the dataset, and of files in place those at the top of the store; all of it for what is in none."""
+    tops = {file.key.partition("/")[0] + "/" if "/" in file.key else "" for file in files if file.key}
+    own = [] if all(file.key for file in files) else [layout.dataset(name)]
+    return [*own, *([""] if "" in tops else sorted(tops))]
 
 
 def _check_in_place(store: Store, version: DatasetVersion, files: Sequence[DataFile]) -> None:
     """Files that have no hash are still those that were registered. One listing."""
-    for fault in verify(store, [file for file in files if file.key], Progress(), quick=True):
+    for fault in verify(store, version.name, [file for file in files if file.key], Progress(), quick=True):
         kind = Missing if fault.wrong is Wrong.MISSING else Corrupt
         raise kind(
             f"`{fault.path}` of {version.ref} is {fault.wrong} in the store `{version.store}`",

@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from stoker.client.data.verifying import faults
 from stoker.client.progress import Progress
 from stoker.client.settings import Settings
 from stoker.client.statindex import StatIndex
-from stoker.errors import DatasetChanging, FileChanged
+from stoker.errors import DatasetChanging, FileChanged, Missing, NotFound
 from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
 from stoker.stores import Store
@@ -98,9 +99,10 @@ class _Putting:
         warnings = tuple(clashes(one.path for one in found))
         if not self._wish.repair and (same := self._unchanged(found)):
             return Put(same, False, 0, 0, warnings)
-        store = self._reaching.store(self._start.store, reads=[layout.CONTENTS], writes=[layout.CONTENTS])
+        contents = layout.contents(self._wish.name)
+        store = self._reaching.store(self._start.store, reads=[], writes=[contents])
         self._progress.begin("putting", len(found), sum(one.seen.st_size for one in found))
-        folder = None if self._wish.repair else store.folder(layout.CONTENTS)
+        folder = None if self._wish.repair else store.folder(contents)
         if folder:
             self._adopt(found, folder, store)
         else:
@@ -114,7 +116,7 @@ class _Putting:
         upload(Counted(store, lambda size: told(size, 0)), self._lacking(found, store), lambda _, files: told(0, files))
 
     def _adopt(self, found: list[Found], folder: FolderStore, store: Store) -> None:
-        present = _Present(store, self._known())
+        present = _Present(store, self._wish.name, self._known())
         adopting = Adopting(folder, self._index, present.__contains__, self._progress)
         adopting.run(found)
         self._files, self._sent = adopting.files, adopting.sent
@@ -135,7 +137,7 @@ class _Putting:
 
     def _lacking(self, found: list[Found], store: Store) -> Iterator[Item]:
         """What has to be sent, each content once, while the files are still being hashed."""
-        present = None if self._wish.repair else _Present(store, self._known())
+        present = None if self._wish.repair else _Present(store, self._wish.name, self._known())
         later: list[tuple[Found, str]] = []
         for one, sha256 in hashes(found, self._index, lambda *_: None):
             size = one.seen.st_size
@@ -147,7 +149,7 @@ class _Putting:
             else:
                 yield self._item(one, sha256)
         if later:
-            wrong = {file.sha256 for file in faults(store, self._files)}
+            wrong = {file.sha256 for file in faults(store, self._wish.name, self._files)}
             for one, sha256 in later:
                 if sha256 in wrong and sha256 not in self._sent:
                     yield self._item(one, sha256)
@@ -158,20 +160,22 @@ class _Putting:
         self._sent[sha256] = one.seen.st_size
         seen = one.seen
         mark = (seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, seen.st_ino)
-        return Item(one.place, layout.content(sha256), seen.st_size, sha256, mark)
+        return Item(one.place, layout.content(self._wish.name, sha256), seen.st_size, sha256, mark)
 
     def _known(self) -> Iterator[str]:
         """What the newest version has in the same store."""
         newest = self._start.newest
         if newest and newest.store == self._start.store:
-            yield from (file.sha256 for file in self._registry.manifest(newest).files)
+            with suppress(NotFound, Missing):  # it is being removed: what is there is listed
+                yield from (file.sha256 for file in self._registry.manifest(newest).files)
 
 
 class _Present:
     """Content that the store has: known from the last manifest, and from one listing once that does not suffice."""
 
-    def __init__(self, store: Store, known: Iterator[str]) -> None:
+    def __init__(self, store: Store, name: str, known: Iterator[str]) -> None:
         self._store = store
+        self._contents = layout.contents(name)
         self._hashes = {bytes.fromhex(sha256) for sha256 in known}
         self._listed = False
 
@@ -179,7 +183,7 @@ class _Present:
         wanted = bytes.fromhex(sha256)
         if wanted not in self._hashes and not self._listed:
             self._listed = True
-            listed = self._store.list(layout.CONTENTS.rstrip("/"))
+            listed = self._store.list(self._contents.rstrip("/"))
             self._hashes |= {bytes.fromhex(layout.content_hash(stored.key) or "") for stored in listed}
         return wanted in self._hashes
 

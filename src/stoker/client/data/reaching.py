@@ -74,6 +74,11 @@ class Reached:
     def list(self, prefix: str) -> Iterator[Stored]:
         return self._current().list(prefix)
 
+    @property
+    def left_out(self) -> int:
+        """How many objects listings have left out, because their names are not keys."""
+        return self._opened.left_out
+
     def delete(self, key: str) -> None:
         self._try(lambda store: store.delete(key))
 

@@ -32,44 +32,46 @@ class Fault(NamedTuple):
     sha256: str
 
 
-def verify(store: Store, files: Sequence[DataFile], progress: Progress, *, quick: bool = False) -> list[Fault]:
+def verify(
+    store: Store, name: str, files: Sequence[DataFile], progress: Progress, *, quick: bool = False
+) -> list[Fault]:
     """Every content that is not right, each once for every path that has it. With `quick` sizes are compared and
     nothing is read. Files in place are known by size and etag alone."""
     in_place = [file for file in files if file.key]
     contents = [file for file in files if not file.key]
     progress.begin("verifying", len(files), sum(file.size_bytes for file in files))
-    found = [*_listed(store, in_place, progress)]
-    found += _listed(store, contents, progress) if quick else _read(store, contents, progress.moved)
+    found = [*_listed(store, name, in_place, progress)]
+    found += _listed(store, name, contents, progress) if quick else _read(store, name, contents, progress.moved)
     return sorted(found)
 
 
-def faults(store: Store, files: Sequence[DataFile]) -> list[Fault]:
+def faults(store: Store, name: str, files: Sequence[DataFile]) -> list[Fault]:
     """The contents that are missing or damaged; everything is read."""
-    return list(_read(store, files, lambda *_: None))
+    return list(_read(store, name, files, lambda *_: None))
 
 
-def _listed(store: Store, files: Sequence[DataFile], progress: Progress) -> Iterator[Fault]:
+def _listed(store: Store, name: str, files: Sequence[DataFile], progress: Progress) -> Iterator[Fault]:
     """By one listing of what they have in common."""
     if not files:
         return
-    wanted = {file.stored_at for file in files}
+    wanted = {file.stored_in(name) for file in files}
     seen = {stored.key: stored for stored in store.list(_shared_folder(wanted)) if stored.key in wanted}
     for file in files:
-        stored = seen.get(file.stored_at)
+        stored = seen.get(file.stored_in(name))
         progress.skipped(file.size_bytes, 1)
         if stored is None:
-            yield _fault(file, Wrong.MISSING)
+            yield _fault(name, file, Wrong.MISSING)
         elif stored.size_bytes != file.size_bytes or (file.key and stored.etag != file.etag):
-            yield _fault(file, Wrong.CHANGED if file.key else Wrong.DAMAGED)
+            yield _fault(name, file, Wrong.CHANGED if file.key else Wrong.DAMAGED)
 
 
-def _read(store: Store, files: Sequence[DataFile], told: Callable[[int, int], None]) -> Iterator[Fault]:
+def _read(store: Store, name: str, files: Sequence[DataFile], told: Callable[[int, int], None]) -> Iterator[Fault]:
     by_hash: dict[str, list[DataFile]] = {}
     for file in files:
         by_hash.setdefault(file.sha256, []).append(file)
 
     def look(same: list[DataFile]) -> Wrong | None:
-        wrong = _content(store, same[0], told)
+        wrong = _content(store, name, same[0], told)
         told((len(same) - 1) * same[0].size_bytes, len(same))
         return wrong
 
@@ -78,14 +80,14 @@ def _read(store: Store, files: Sequence[DataFile], told: Callable[[int, int], No
         while batch := list(islice(waiting, _BATCH)):
             for same, wrong in zip(batch, threads.map(look, batch), strict=True):
                 if wrong:
-                    yield from (_fault(file, wrong) for file in same)
+                    yield from (_fault(name, file, wrong) for file in same)
 
 
-def _content(store: Store, file: DataFile, told: Callable[[int, int], None]) -> Wrong | None:
-    digest = hashlib.sha256()
+def _content(store: Store, name: str, file: DataFile, told: Callable[[int, int], None]) -> Wrong | None:
+    digest, key = hashlib.sha256(), file.stored_in(name)
     at = 0
     try:
-        while piece := store.get(file.stored_at, at, _PIECE_BYTES):
+        while piece := store.get(key, at, _PIECE_BYTES):
             digest.update(piece)
             at += len(piece)
             told(len(piece), 0)
@@ -102,5 +104,5 @@ def _shared_folder(keys: Collection[str]) -> str:
     return "/".join(name for name, _ in shared)
 
 
-def _fault(file: DataFile, wrong: Wrong) -> Fault:
-    return Fault(file.path, wrong, file.stored_at, file.sha256)
+def _fault(name: str, file: DataFile, wrong: Wrong) -> Fault:
+    return Fault(file.path, wrong, file.stored_in(name), file.sha256)

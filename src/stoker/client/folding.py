@@ -1,0 +1,186 @@
+"""Texts that a script would compute: constants, joined paths, f-strings and defaults, folded as far as they go.
+
+What only a running script knows, such as the number of an epoch, becomes `*`, so that a path becomes a glob.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+UNKNOWN = "*"
+_SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
+_DEEPEST = 20
+_JOINING = ("join", "joinpath", "Path", "PurePath", "PosixPath")
+_PASSING = (
+    "str",
+    "fspath",
+    "expanduser",
+    "abspath",
+    "resolve",
+    "absolute",
+    "as_posix",
+    "realpath",
+    "normpath",
+    "strip",
+)
+
+
+@dataclass(slots=True)
+class Values:
+    """What names stand for: variables, parameters with a default, flags, and keys of a configuration.
+
+    A name that is given different texts in different places keeps the first: scripts that reuse a name are rare.
+    """
+
+    names: dict[str, ast.expr] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)  # flags and keys, by the name that a script uses for them
+    forced: dict[str, str] = field(default_factory=dict)  # flags whose value the job file gives
+
+    def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
+        """None where nothing of it is known."""
+        if node is None or depth > _DEEPEST:
+            return None
+        match node:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return str(number)
+            case ast.JoinedStr(values=parts):
+                return self._joined(parts, depth)
+            case ast.Name(id=name):
+                return self._named(name, depth)
+            case ast.Attribute(attr=name):
+                return self._attribute(node, name, depth)
+            case ast.Subscript(slice=ast.Constant(value=str(name))):
+                return self.forced.get(name) or self._named(f"[{name}]", depth) or self.known.get(name)
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                return self._concatenated([left, right], "", depth)
+            case ast.BinOp(left=left, op=ast.Div(), right=right):
+                return self._concatenated([left, right], "/", depth)
+            case ast.BinOp(left=left, op=ast.Mod(), right=right):
+                return self._formatted(self.text(left, depth + 1), right, depth)
+            case ast.BoolOp(values=[*options]):
+                return next(filter(None, (self.text(one, depth + 1) for one in options)), None)
+            case ast.IfExp(body=body, orelse=other):
+                return self.text(body, depth + 1) or self.text(other, depth + 1)
+            case ast.Call():
+                return self._called(node, depth)
+        return None
+
+    def _named(self, name: str, depth: int) -> str | None:
+        if name in self.forced:
+            return self.forced[name]
+        if name in self.names and (text := self.text(self.names[name], depth + 1)) is not None:
+            return text
+        return self.known.get(name)
+
+    def _attribute(self, node: ast.Attribute, name: str, depth: int) -> str | None:
+        """`args.save_dir`, `cfg.train.dir`, `self.path`, and `path.parent`."""
+        if name == "parent":
+            inner = self.text(node.value, depth + 1)
+            return str(PurePosixPath(inner).parent) if inner else None
+        if name in self.forced:
+            return self.forced[name]
+        dotted = ast.unparse(node).partition(".")[2] if depth < 3 else name
+        found = self.known.get(dotted) or self.known.get(name)
+        return found or self._named(f"self.{name}", depth) or self._named(name, depth)
+
+    def _called(self, call: ast.Call, depth: int) -> str | None:
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        inside = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+        if name in _JOINING:
+            own = inside if name == "joinpath" else []
+            return self._concatenated([*own, *call.args], "/", depth) if own or call.args else "."
+        if name in _PASSING:
+            return next((text for one in (*call.args, *inside) if (text := self.text(one, depth + 1))), None)
+        if name == "format":
+            text = self.text(inside[0], depth + 1) if inside else None
+            return re.sub(r"\{[^{}]*\}", UNKNOWN, text) if text else None
+        if name in ("open", "File") and call.args:
+            return self.text(call.args[0], depth + 1)
+        if name == "get" and len(call.args) > 1:
+            return self.text(call.args[1], depth + 1)
+        return None
+
+    def _formatted(self, text: str | None, given: ast.expr, depth: int) -> str | None:
+        """`"%s/net_%d.pt" % (folder, epoch)`"""
+        parts = iter(given.elts if isinstance(given, ast.Tuple) else [given])
+        return _SPEC.sub(lambda _: self.text(next(parts, None), depth + 1) or UNKNOWN, text) if text else None
+
+    def _joined(self, parts: Iterable[ast.expr], depth: int) -> str:
+        texts = []
+        for part in parts:
+            inner = part.value if isinstance(part, ast.FormattedValue) else part
+            text = self.text(inner, depth + 1)
+            texts.append(UNKNOWN if text is None else text)
+        return "".join(texts)
+
+    def _concatenated(self, parts: Iterable[ast.expr], between: str, depth: int) -> str | None:
+        """None where its beginning is not known: it may be anywhere then."""
+        texts = [self.text(part, depth + 1) for part in parts]
+        if not texts or texts[0] is None:
+            return None
+        shown = [UNKNOWN if text is None else text for text in texts]
+        if between == "/":
+            return str(PurePosixPath(*shown)) + ("/" if shown[-1].endswith("/") or shown[-1] == "" else "")
+        return between.join(shown)
+
+
+def gather(tree: ast.AST) -> Values:
+    """The variables of a script, and the parameters of its functions."""
+    values = Values()
+    for node in ast.walk(tree):
+        for name, value in _bindings(node):
+            if not (isinstance(value, ast.Constant) and value.value in (None, "")):
+                values.names.setdefault(name, value)
+    return values
+
+
+def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield from _target(target, value)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield from _target(target, value)
+        case ast.NamedExpr(target=target, value=value):
+            yield from _target(target, value)
+        case ast.With(items=items):
+            for opened in items:
+                if opened.optional_vars is not None:
+                    yield from _target(opened.optional_vars, opened.context_expr)
+        case ast.FunctionDef(args=given) | ast.AsyncFunctionDef(args=given):
+            named = [*given.posonlyargs, *given.args]
+            for argument, default in zip(reversed(named), reversed(given.defaults), strict=False):
+                yield argument.arg, default
+            for argument, kept in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+                if kept is not None:
+                    yield argument.arg, kept
+        case ast.Dict(keys=keys, values=items):
+            for key, item in zip(keys, items, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield f"[{key.value}]", item
+
+
+def _target(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
+    if isinstance(target, ast.Name):
+        yield target.id, value
+    elif isinstance(target, ast.Attribute):
+        yield f"self.{target.attr}", value
+
+
+def flatten(config: object, prefix: str = "") -> dict[str, str]:
+    """The texts of a configuration by their dotted keys, and by the last part of these."""
+    found: dict[str, str] = {}
+    if isinstance(config, Mapping):
+        for key, value in list(config.items())[:500]:
+            if isinstance(value, str):
+                found.setdefault(str(key), value)
+                found[f"{prefix}{key}"] = value
+            elif prefix.count(".") < 5:
+                found |= {name: text for name, text in flatten(value, f"{prefix}{key}.").items() if name not in found}
+    return found

@@ -1,0 +1,281 @@
+"""Secrets inside texts: tokens that their makers gave a form of their own, and values that only look like secrets.
+
+Nearly every text has nothing that is long and solid enough to be one, and is done with after a single look. In others a
+form is looked for only where its anchor is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import NamedTuple
+
+EDITION = 4  # raise it with every change here or in `secretfiles`: what an earlier edition found no longer counts then
+MOST_BYTES = 1 << 20  # of one file
+_MOST_SUSPECT_BYTES = 256 << 10
+_MOST_HITS = 20
+_LONGEST_LINE = 500  # longer ones are minified, or data
+
+
+class Hit(NamedTuple):
+    line: int
+    kind: str
+    sure: bool  # no doubt: its form belongs to one kind of secret
+
+
+class _Form(NamedTuple):
+    kind: str
+    anchor: bytes
+    pattern: re.Pattern[bytes]
+    least_bits: float = 3.0  # of each character of the secret: what is less is a placeholder
+    solid: bool = False  # words with dashes between them have this form as well, and are none
+
+
+def _form(kind: str, anchor: str, pattern: str, least_bits: float = 3.0, *, solid: bool = False) -> _Form:
+    return _Form(kind, anchor.encode(), re.compile(pattern.encode()), least_bits, solid)
+
+
+# Each pattern's group `s` is the secret part.
+_KEY_BLOCK = (
+    r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+    r"""(?:\\n|\\r|[\s"'+,\\]|[A-Za-z-]{4,20}: [^\n]{1,100}\n){1,12}(?P<s>[A-Za-z0-9+/=]{40})"""
+)
+_AWS_SECRET = (
+    r"""(?:ws_secret_access_key|WS_SECRET_ACCESS_KEY)["']?\]?\s{0,3}[=:]\s{0,3}["']?(?P<s>[A-Za-z0-9/+]{40})\b"""
+)
+_FORMS = (
+    _form("private key", "PRIVATE KEY", _KEY_BLOCK),
+    _form("AWS access key", "AKIA", r"\b(?P<s>AKIA[A-Z2-7]{16})\b"),
+    _form("AWS access key", "ASIA", r"\b(?P<s>ASIA[A-Z2-7]{16})\b"),
+    _form("AWS secret key", "ws_secret_access_key", _AWS_SECRET, 4.0),
+    _form("AWS secret key", "WS_SECRET_ACCESS_KEY", _AWS_SECRET, 4.0),
+    *(_form("GitHub token", f"gh{one}_", rf"\bgh{one}_(?P<s>[A-Za-z0-9]{{36,255}})\b") for one in "pousr"),
+    _form("GitHub token", "github_pat_", r"\bgithub_pat_(?P<s>[A-Za-z0-9_]{60,255})\b"),
+    _form("GitLab token", "glpat-", r"\bglpat-(?P<s>[A-Za-z0-9_-]{20,64})"),
+    _form("Hugging Face token", "hf_", r"\bhf_(?P<s>[A-Za-z0-9]{30,60})\b", 3.5),
+    _form("API key", "sk-", r"\bsk-(?:[a-z0-9]{2,8}-){0,3}(?P<s>[A-Za-z0-9_-]{32,200})", solid=True),
+    _form("Groq key", "gsk_", r"\bgsk_(?P<s>[A-Za-z0-9]{50,60})\b"),
+    _form("Replicate token", "r8_", r"\br8_(?P<s>[A-Za-z0-9]{37})\b"),
+    _form("Slack token", "xox", r"\bxox[abeoprs]-(?P<s>[0-9A-Za-z-]{20,200})"),
+    _form("Stripe key", "k_live_", r"\b[rs]k_live_(?P<s>[0-9A-Za-z]{24,200})\b"),
+    _form("Google API key", "AIza", r"\bAIza(?P<s>[0-9A-Za-z_-]{35})(?![0-9A-Za-z_-])", 3.5),
+    _form("Google client secret", "GOCSPX-", r"\bGOCSPX-(?P<s>[A-Za-z0-9_-]{28})(?![A-Za-z0-9_-])"),
+    _form("npm token", "npm_", r"\bnpm_(?P<s>[A-Za-z0-9]{36})\b"),
+    _form("npm token", "_authToken", r"_authToken\s{0,3}=\s{0,3}(?P<s>[A-Za-z0-9_=-]{20,200})"),
+    _form("PyPI token", "pypi-AgE", r"\bpypi-AgE(?P<s>[A-Za-z0-9_-]{50,500})"),
+    _form("SendGrid key", "SG.", r"\bSG\.[A-Za-z0-9_-]{22}\.(?P<s>[A-Za-z0-9_-]{43})\b"),
+    _form("DigitalOcean token", "dop_v1_", r"\bdop_v1_(?P<s>[0-9a-f]{64})\b"),
+    _form("Databricks token", "dapi", r"\bdapi(?P<s>[0-9a-f]{32})\b"),
+    _form(
+        "Weights & Biases key",
+        "WANDB_API_KEY",
+        r"""WANDB_API_KEY["']?\]?\s{0,3}[=:]\s{0,3}["']?(?P<s>[0-9a-f]{40})\b""",
+    ),
+    _form("Weights & Biases key", "wandb.login", r"""wandb\.login\([^)\n]{0,60}?["'](?P<s>[0-9a-f]{40})["']"""),
+    _form("Azure storage key", "AccountKey=", r"\bAccountKey=(?P<s>[A-Za-z0-9+/]{86})=="),
+    _form("Azure shared key", "SharedAccessKey=", r"\bSharedAccessKey=(?P<s>[A-Za-z0-9+/]{42,44})="),
+    _form(
+        "Azure SAS token",
+        "sig=",
+        r"\b(?:sv|se|sp|sr|spr)=[^\s\"'<>]{1,400}?[&?]sig=(?P<s>[A-Za-z0-9%+/]{43,90})(?:%3D|=)",
+    ),
+    _form(
+        "JSON web token",
+        "eyJ",
+        r"\beyJ[A-Za-z0-9_-]{10,400}\.eyJ[A-Za-z0-9_-]{10,4000}\.(?P<s>[A-Za-z0-9_-]{20,800})",
+        3.5,
+    ),
+)
+_ANCHORS = tuple(dict.fromkeys(form.anchor for form in _FORMS))
+# Of emulators and manuals: everybody has them.
+_PUBLIC = (
+    b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq",
+    b"C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mG",
+)
+_PLACEHOLDER = re.compile(
+    rb"(?i)example|sample|placeholder|dummy|changeme|change_me|your|redacted|xxxx|\*{3}|1234567|abcdefg|00000000"
+)
+
+# What a value that may be a secret is called. Each word ends its name: a `tokenizer` is none.
+_WORDS = (b"key", b"secret", b"token", b"password", b"passwd", b"passphrase", b"pwd", b"_auth", b"credential")
+_KEYS = (
+    b"api",
+    b"secret",
+    b"access",
+    b"auth",
+    b"private",
+    b"account",
+    b"signing",
+    b"encryption",
+    b"master",
+    b"license",
+)
+_VALUE = re.compile(
+    rb"""["']?\]?(?:\\["'])?\s{0,4}(?::\s?str\s{0,2})?(?::=|=>|[:=])\s{0,4}"""
+    rb"""(?:[rb]{0,2}(?P<quote>\\?["']))?(?P<value>[A-Za-z0-9+/=_.~-]{16,200})"""
+    rb"""(?(quote)\\?["']|[ \t]{0,40}(?:[#;,]|\r|\n|\Z))"""  # without quotes as in YAML or a shell: to the line's end
+)
+# A password in a settings file may have any sign that is not one of a template, or of a call.
+_PASSWORD = re.compile(
+    rb"""["']?\s{0,4}[:=]\s{0,4}(?P<quote>["'])?(?P<value>(?![$<%{(\[])[^\s"'<>{}()\[\]$\\]{10,120})"""
+    rb"""(?(quote)["']|[ \t]{0,40}(?:[#;,]|\r|\n|\Z))"""
+)
+_PASSWORDS = (b"password", b"passwd", b"passphrase", b"pwd", b"secret", b"token")
+_IN_URL = re.compile(rb"://[^\s/:@\"'<>{}$]{1,60}:(?P<value>[^\s/:@\"'<>{}$()\[\]]{8,100})@[A-Za-z0-9]")
+_NAMED = re.compile(rb"(?:%s)[\"'\]\\]{0,3}\s{0,4}(?::\s?str\s{0,2})?[:=]" % b"|".join(_WORDS))
+_MOST_OF_A_NAME = 5  # values under one name: of more, each is the id of a row
+_NAME = re.compile(rb"[a-z0-9_.-]{0,40}\Z", re.IGNORECASE)
+_LEAST_SOLID = 16
+_SOLID = re.compile(rb"[A-Za-z0-9+/]{%d,}" % _LEAST_SOLID)
+
+# What is solid as `x`, all else as blanks: to find a row of `x` takes far less time than to match a pattern.
+_SOLID_AS_X = bytes(ord("x" if _SOLID.match(bytes([one]) * _LEAST_SOLID) else " ") for one in range(256))
+_LETTERS_ALONE = 30  # names are seldom as long; a secret without a digit is, unless it is all in capitals
+_DIGIT = re.compile(rb"[0-9]")
+_MOST_SPANS = 100
+_BROKEN_UP = (b"glpat-", b"AIza", b"GOCSPX-", b"_authToken")  # by `-` and `_`: no part need be solid
+_SEVERAL_LINES = b"PRIVATE KEY"
+
+
+class Kind(Enum):
+    """What a file is for, by its name: the same line means one thing in code, and another among settings."""
+
+    TEXT = 0
+    SETTINGS = 1  # people keep passwords in it: every value that may be one is looked at
+    PROGRAM = 2  # only what is in quotes is a value: all else is an expression
+
+
+def hits(data: bytes, kind: Kind = Kind.TEXT) -> list[Hit]:
+    """The beginning of a file, all of it where it is short. Nothing in what is not text."""
+    data = data[:MOST_BYTES]
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # as PowerShell writes texts
+        data = data.decode("utf-16", "replace").encode("utf-8", "replace")
+    if b"\0" in data[:8192]:
+        return []
+    spans = [_Span(0, len(data))] if kind is Kind.SETTINGS else _spans(data)
+    if not spans:
+        return []
+    together = b"".join(data[start:end] for start, end in spans)  # one look for all of them: nearly always in vain
+    found: list[Hit] = []
+    if any(anchor in together for anchor in _ANCHORS):
+        found += [hit for span in spans for hit in _sure(data, span)]
+    if kind is Kind.SETTINGS or _NAMED.search(together.lower()):
+        found += _rare(hit for span in spans for hit in _suspect(data, span, kind))
+    best: dict[int, Hit] = {}
+    for hit in found:  # the sure ones first
+        best.setdefault(hit.line, hit)
+    return [best[line] for line in sorted(best)][:_MOST_HITS]
+
+
+def sure_kind(text: str) -> str:
+    """The kind of secret that is in a short text without doubt; empty where there is none."""
+    data = text.encode(errors="replace")
+    return next((hit.kind for hit in _sure(data, _Span(0, len(data)))), "")
+
+
+class _Span(NamedTuple):
+    start: int
+    end: int
+
+
+def _spans(data: bytes) -> list[_Span]:
+    """The parts of a text that may have secrets: lines with something long and solid in them. Most texts have none."""
+    if any(anchor in data for anchor in _BROKEN_UP) or _SEVERAL_LINES in data:
+        return [_Span(0, len(data))]
+    found: list[_Span] = []
+    solid = data.translate(_SOLID_AS_X)
+    at = solid.find(b"x" * _LEAST_SOLID)
+    while at >= 0:
+        end = solid.find(b" ", at)
+        end = end if end >= 0 else len(solid)
+        if end - at >= _LETTERS_ALONE or _DIGIT.search(data, at, end) or data[at:end].isupper():
+            start = data.rfind(b"\n", 0, at) + 1
+            end = data.find(b"\n", end)
+            end = end + 1 if end >= 0 else len(data)
+            if found and found[-1].end > start:
+                start = found.pop().start
+            found.append(_Span(start, end))
+            if len(found) > _MOST_SPANS:
+                return [_Span(0, len(data))]
+        at = solid.find(b"x" * _LEAST_SOLID, end)
+    return found
+
+
+def _sure(data: bytes, span: _Span) -> Iterator[Hit]:
+    for form in _FORMS:
+        if data.find(form.anchor, *span) >= 0:
+            for match in form.pattern.finditer(data, *span):
+                secret = match["s"]
+                if _is_real(secret, form.least_bits) and (not form.solid or _looks_random(secret)):
+                    yield Hit(data.count(b"\n", 0, match.start()) + 1, form.kind, True)
+
+
+def _suspect(data: bytes, span: _Span, kind: Kind) -> Iterator[Hit]:
+    first, last = span.start, min(span.end, _MOST_SUSPECT_BYTES)
+    lower = data[first:last].lower()
+    for word in _WORDS:
+        at = lower.find(word)
+        while at >= 0:
+            after = at + len(word)
+            if _may_be_secret(lower, at, word) and (value := _value(data, first + after, word, kind)):
+                start, end = data.rfind(b"\n", 0, first + at) + 1, data.find(b"\n", value.end("value"))
+                if (end if end >= 0 else len(data)) - start <= _LONGEST_LINE:
+                    name = _NAME.search(data, max(0, first + at - 40), first + at)
+                    shown = (name[0] if name else b"") + data[first + at : first + after]
+                    yield Hit(data.count(b"\n", 0, start) + 1, f"value of `{shown.decode()}`", False)
+            at = lower.find(word, after)
+    if kind is Kind.SETTINGS:
+        for match in _IN_URL.finditer(data, *span):
+            if _is_password(match["value"]):
+                yield Hit(data.count(b"\n", 0, match.start()) + 1, "password in a URL", False)
+
+
+def _value(data: bytes, after: int, word: bytes, kind: Kind) -> re.Match[bytes] | None:
+    """What is given to a name that ends at `after`, where it looks like a secret."""
+    match = _VALUE.match(data, after)
+    if match and (match["quote"] or kind is not Kind.PROGRAM) and _looks_random(match["value"]):
+        return match
+    match = _PASSWORD.match(data, after) if kind is Kind.SETTINGS and word in _PASSWORDS else None
+    return match if match and _is_password(match["value"]) else None
+
+
+def _rare(found: Iterable[Hit]) -> Iterator[Hit]:
+    """Without the ids of rows, such as the tokens of a dataset's tables: a secret is not one of many of its name."""
+    some = list(found)
+    names = Counter(hit.kind for hit in some)
+    return (hit for hit in some if names[hit.kind] <= _MOST_OF_A_NAME)
+
+
+def _is_password(value: bytes) -> bool:
+    """Three kinds of characters in no order that words have. Paths, versions, URLs and names have none such."""
+    kinds = sum(bool(re.search(kind, value)) for kind in (rb"[a-z]", rb"[A-Z]", rb"[0-9]", rb"[^A-Za-z0-9._-]"))
+    turns = len(re.findall(rb"(?<=[A-Za-z])[^A-Za-z]|(?<=[0-9])[^0-9]|(?<=[a-z])[A-Z]", value))
+    path = b"/" in value and not value.endswith(b"=") and b"+" not in value
+    return kinds >= 3 and turns >= 4 and not path and _is_real(value, 3.0)
+
+
+def _may_be_secret(lower: bytes, at: int, word: bytes) -> bool:
+    return word != b"key" or lower[max(0, at - 12) : at].rstrip(b"_-").endswith(_KEYS)
+
+
+def _is_real(secret: bytes, least_bits: float) -> bool:
+    return _bits(secret) >= least_bits and not _PLACEHOLDER.search(secret) and not secret.startswith(_PUBLIC)
+
+
+def _looks_random(value: bytes) -> bool:
+    """Names, paths and words have short pieces between their separators, or no digits."""
+    return any(
+        _is_real(piece, 3.0 if re.fullmatch(rb"[0-9a-f]{32,}|[0-9A-F]{32,}", piece) else 3.5)
+        and bool(re.search(rb"[0-9]", piece))
+        and bool(re.search(rb"[A-Za-z]", piece))
+        for piece in _SOLID.findall(value)
+    )
+
+
+def _bits(text: bytes) -> float:
+    """Shannon's entropy, per character."""
+    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
