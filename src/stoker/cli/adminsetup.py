@@ -12,11 +12,14 @@ import click
 from stoker.cli import terminal, words
 from stoker.cli.adminproviders import PerProvider, provider_command
 from stoker.cli.command import Command
+from stoker.cli.doctor import finding_line
 from stoker.cli.tables import Cell, Column, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client import groundwork
+from stoker.model.finding import Finding, Verdict, failed
 from stoker.model.groundwork import Asked, Groundwork, Piece, PieceState
 from stoker.model.handover import Handover
+from stoker.model.node import Need
 
 _COLUMNS = (
     Column("RESOURCE"),
@@ -68,9 +71,14 @@ setup = PerProvider(
 
 def _set_up(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
     path = Path(given["out"] or f"{asked.text('workspace')}.json")
+    checks = _checked(found, asked, as_json=given["as_json"])
+    if failed(checks):
+        if given["as_json"]:
+            show_json({"checks": checks, "pieces": [], "made": [], "file": None, "workspace": None})
+        return 1
     pieces = found.plan(asked)
     if given["as_json"] and (given["dry_run"] or not given["yes"]):
-        show_json({"pieces": pieces, "made": [], "file": None, "workspace": None})
+        show_json({"checks": checks, "pieces": pieces, "made": [], "file": None, "workspace": None})
         return 0
     if not given["as_json"]:
         _tell(pieces)
@@ -81,6 +89,15 @@ def _set_up(found: Groundwork, asked: Asked, given: dict[str, Any]) -> int:
     if to_do and not (given["yes"] or terminal.ask(f"make or change {words.count(len(to_do), 'thing')}?")):
         return 1
     return _make(found, asked, pieces, path, as_json=given["as_json"])
+
+
+def _checked(found: Groundwork, asked: Asked, *, as_json: bool) -> list[Finding]:
+    """What would keep runs from starting, whatever is set up. Good news is not told."""
+    checks = list(found.preflight(asked, (Need(spot=True), Need())))
+    for one in checks if not as_json else ():
+        if one.verdict is not Verdict.OK:
+            say(finding_line(one, widest=0))
+    return checks
 
 
 def _make(found: Groundwork, asked: Asked, pieces: Sequence[Piece], path: Path, *, as_json: bool) -> int:

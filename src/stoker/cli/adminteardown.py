@@ -95,7 +95,7 @@ def _refuse(pieces: Sequence[Piece], workspace: str) -> None:
     if live:
         raise Conflict(
             f"runs are live in {workspace}: {_names(live)}",
-            hint="wait for them, `stoker sweep`, or say --force to end them",
+            hint="wait for them, `stoker cleanup`, or say --force to end them",
         )
     foreign = [one for one in pieces if one.state is PieceState.FOREIGN]
     if foreign:

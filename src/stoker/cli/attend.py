@@ -29,6 +29,8 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
     printer.note(header)
     if is_twin(run.facts.job.on):
         printer.note("on the twin: nothing of this costs money, and prices are what they would be")
+    if run.facts.alone:
+        printer.note(run.facts.alone)
     if detach:
         if not as_json:
             show(run.name)
@@ -53,7 +55,7 @@ def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool
 
 def _with_outputs(run: Run, facts: Facts) -> Facts:
     """A server on this computer has brought the outputs to their folder; from one elsewhere they are fetched now."""
-    if facts.land_in or not facts.output_files:
+    if facts.land_in or not (facts.output_files or facts.brings_checkpoint):
         return facts
     try:
         return replace(facts, landed=str(run.fetch()))

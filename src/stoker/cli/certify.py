@@ -18,23 +18,28 @@ from stoker.client.certify.replay import Resume, fleeting, lasting, whole
 from stoker.client.certify.verdict import Grade, Verdict, all_resumes, compared_files, judge, steps
 from stoker.client.client import Client
 
-_STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.LOSSY: "warn", Grade.BROKEN: "error"}
+_STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.INEXACT: "warn", Grade.LOSSY: "warn", Grade.BROKEN: "error"}
 
 
 @click.command(
     cls=Command,
     examples=[
         ("stoker certify", "the job in stoker.yaml, with five evictions"),
-        ("stoker certify --set 'run=python train.py --epochs 2'", "a shorter training shows the same"),
         ("stoker certify --evictions 20 --seed 7", "more moments, the same ones every time"),
+        ("stoker certify --ranks 4", "a distributed training, with four processes"),
     ],
 )
 @click.argument("file", default="stoker.yaml", type=click.Path())
 @click.option("--evictions", default=5, type=click.IntRange(1, 100), metavar="N", help="How many; 5 unless given.")
+@click.option(
+    "--ranks", default=None, type=click.IntRange(1, 64), metavar="N", help="Run it with N processes on one node."
+)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated.")
 @click.option("--seed", default=None, type=int, metavar="N", help="Choose the same moments as another time.")
 @json_option()
-def command(file: str, evictions: int, sets: tuple[str, ...], seed: int | None, as_json: bool) -> int:
+def command(
+    file: str, evictions: int, ranks: int | None, sets: tuple[str, ...], seed: int | None, as_json: bool
+) -> int:
     """Prove that a script survives evictions exactly.
 
     Runs the job on this computer, once undisturbed and then with evictions at random moments, with notice and without.
@@ -43,6 +48,7 @@ def command(file: str, evictions: int, sets: tuple[str, ...], seed: int | None, 
     \b
       exact      everything is the same, bit for bit
       close      the same steps, with numbers that differ slightly
+      inexact    it resumes, but not exactly: the numbers differ more than slightly
       lossy      the end is right, but much of the work was done twice
       broken     it failed, did not end, or ended with other results
       undecided  it is not deterministic by itself, so nothing can be said
@@ -50,7 +56,7 @@ def command(file: str, evictions: int, sets: tuple[str, ...], seed: int | None, 
     with the reason and the lines to add. The exit code is 0 for exact and 1 for anything else. Outputs of these runs
     are not brought to your folder; the runs are removed where all is well, and kept to look at where not.
     """
-    source = jobsource.read(file, sets, "")
+    source = jobsource.read(file, (*sets, *_with(ranks)), "")
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
     certification = Certification(Client.connect(), source.job, source.folder, (lambda _: None) if as_json else say)
     try:
@@ -69,6 +75,10 @@ def command(file: str, evictions: int, sets: tuple[str, ...], seed: int | None, 
         for line in report(evidence, verdict, kept, terminal.width()):
             show(line)
     return 0 if verdict.grade is Grade.EXACT else 1
+
+
+def _with(ranks: int | None) -> list[str]:
+    return [] if ranks is None else ["nodes=1", f"processes={ranks}"]
 
 
 def report(evidence: Evidence, verdict: Verdict, kept: list[str], width: int) -> list[str]:

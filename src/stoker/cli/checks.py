@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -10,35 +11,18 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from stoker import __version__
 from stoker.cli import words
 from stoker.client import launch
 from stoker.client.settings import Settings
-from stoker.errors import StokerError
+from stoker.errors import HomeUnusable, StokerError
+from stoker.model.finding import Finding, Verdict
 
 _LEAST_BYTES = 1_000_000_000
 _LEAST_FILES = 1024
 _EARLIEST = 1_735_689_600  # 2025-01-01: a clock before that was never set
-
-
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`advice` says what to do; empty where all is well."""
-
-    name: str
-    verdict: Verdict
-    found: str
-    advice: str = ""
 
 
 def python(_settings: Settings) -> Finding:
@@ -67,12 +51,19 @@ def home(settings: Settings) -> Finding:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryFile(dir=root) as file:
             file.write(b"x")
+        launch.find(settings.home)  # refuses one that belongs to somebody else
+        mode = root.stat().st_mode if os.name != "nt" else 0
+    except HomeUnusable as error:
+        return Finding("home", Verdict.FAIL, error.message, error.hint)
     except OSError as error:
         advice = "make it writable, or name another folder in STOKER_HOME"
         return Finding(
             "home", Verdict.FAIL, f"{root} cannot be written: {(error.strerror or str(error)).lower()}", advice
         )
-    return Finding("home", Verdict.OK, f"{root} is writable")
+    if mode & 0o077:
+        advice = f"`chmod 700 {root}`; the next start of the server does so too"
+        return Finding("home", Verdict.WARN, f"{root} is open to other users of this computer", advice)
+    return Finding("home", Verdict.OK, f"{root} is writable, and yours alone")
 
 
 def disk(settings: Settings) -> Finding:

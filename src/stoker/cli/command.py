@@ -34,7 +34,9 @@ class Group(Command, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
-            click.echo(ctx.get_help())
+            from stoker.cli.terminal import show  # a command that is named has no use for it
+
+            show(ctx.get_help())
             ctx.exit()
         return super().parse_args(ctx, args)
 
@@ -79,6 +81,21 @@ def job_options() -> Decorator:
     return decorate
 
 
+def change_options() -> Decorator:
+    """What the command line changes in the job of an earlier run."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = click.option("--name", "called", default="", help="Call the new run this.")(function)
+        function = click.option("--on", default="", metavar="WHERE", help="Run it there: short for --set on=WHERE.")(
+            function
+        )
+        return click.option(
+            "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated."
+        )(function)
+
+    return decorate
+
+
 def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """For the shell: quick, silent, and never starting a server."""
     import threading
@@ -92,7 +109,11 @@ def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
             runs = Client.connect(start=False).runs(limit=30)
         except Exception:  # a completion has nobody to complain to
             return
-        found.extend(CompletionItem(run.name, help=str(run.state)) for run in runs if run.name.startswith(incomplete))
+        found.extend(
+            CompletionItem(run.name, help=str(run.state))
+            for run in runs
+            if run.name.startswith(incomplete) and run.name.isprintable()
+        )
 
     looking = threading.Thread(target=look, daemon=True)
     looking.start()

@@ -10,7 +10,8 @@ import click
 from stoker.cli import terminal, words
 from stoker.cli.command import Command, json_option
 from stoker.cli.datanames import dataset_names
-from stoker.cli.tables import Cell, Column, one_line, pairs, table
+from stoker.cli.safetext import one_line
+from stoker.cli.tables import Cell, Column, pairs, table
 from stoker.cli.terminal import paint_data, say, show_json
 from stoker.cli.terminal import show as print_line
 from stoker.client.client import Client
@@ -111,7 +112,7 @@ def rm(ref: str, force: bool, yes: bool, as_json: bool) -> int:
     one = datasets.show(ref)
     versions = [one] if "@" in ref else datasets.versions(reference(ref).name)
     question = f"remove {', '.join(version.ref for version in versions)} for good?"
-    if not yes and not as_json and terminal.interactive() and not terminal.ask(question):
+    if not terminal.confirmed(question, yes=yes, as_json=as_json):
         return 1
     removed = datasets.remove(ref, force=force)
     if as_json:

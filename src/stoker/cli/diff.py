@@ -9,7 +9,8 @@ import click
 from stoker.cli import terminal, words
 from stoker.cli.codediff import contents, patches, style
 from stoker.cli.command import Command, json_option, run_names
-from stoker.cli.tables import Cell, Column, one_line, table
+from stoker.cli.safetext import one_line
+from stoker.cli.tables import Cell, Column, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.comparison import Change, Difference, MetricPair

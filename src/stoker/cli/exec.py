@@ -10,7 +10,8 @@ from types import FrameType
 import click
 
 from stoker.cli.command import Command, json_option, run_names
-from stoker.cli.terminal import say, show_json, write
+from stoker.cli.logview import view_for
+from stoker.cli.terminal import is_terminal, say, show_json, write
 from stoker.client.client import Client
 from stoker.client.visit import Visit
 from stoker.errors import BadInput, StokerError
@@ -49,10 +50,11 @@ def command(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple
         from stoker.client.reach import Call
 
         return into(client, run, Call(words, terminal=tty))
-    visit = run.exec(*words)
+    visit, streams = run.exec(*words), _Streams()
     with _Interrupts(visit):
         for frame in visit.frames():
-            (_pass_on_as_json if as_json else _pass_on)(frame)
+            (_pass_on_as_json if as_json else streams.pass_on)(frame)
+    streams.finish()
     assert visit.ended
     if as_json:
         show_json(visit.ended)
@@ -61,14 +63,25 @@ def command(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple
     return visit.ended.exit_code
 
 
-def _pass_on(frame: Frame) -> None:
-    if frame.kind is Kind.OUT:
-        write(frame.data)
-    elif frame.kind is Kind.ERR:
-        sys.stderr.buffer.write(frame.data)
-        sys.stderr.flush()
-    elif frame.data:
-        say(frame.data.decode())
+class _Streams:
+    """What the command printed, stream by stream: every byte for a file or a pipe, and nothing that acts for a
+    terminal."""
+
+    def __init__(self) -> None:
+        self._views = {
+            kind: view_for(raw=True, terminal=is_terminal(stream), live=True)
+            for kind, stream in ((Kind.OUT, sys.stdout), (Kind.ERR, sys.stderr))
+        }
+
+    def pass_on(self, frame: Frame) -> None:
+        if view := self._views.get(frame.kind):
+            write(view.feed(frame.data), err=frame.kind is Kind.ERR)
+        elif frame.data:
+            say(frame.data.decode(errors="replace"))
+
+    def finish(self) -> None:
+        for kind, view in self._views.items():
+            write(view.finish(), err=kind is Kind.ERR)
 
 
 def _pass_on_as_json(frame: Frame) -> None:

@@ -8,6 +8,7 @@ import click
 
 from stoker.cli import words
 from stoker.cli.command import Command, json_option, run_argument
+from stoker.cli.safetext import one_line
 from stoker.cli.terminal import show, show_json
 from stoker.client.client import Client
 
@@ -33,4 +34,4 @@ def command(name: str, as_json: bool) -> None:
         show_json({"sentences": sentences})
         return
     for sentence in sentences:
-        show(sentence)
+        show(one_line(sentence))

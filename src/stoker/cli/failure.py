@@ -38,9 +38,10 @@ def report_bug(error: Exception, *, json: bool) -> int:
 def lines(error: StokerError) -> list[str]:
     first, *more = _message(error).splitlines() or [error.code]
     text = [f"{paint('error:', 'error')} {first}", *(f"  {line}".rstrip() for line in more)]
-    if error.hint:
+    if error.hint.strip():
         text += [""] if more else []
-        text.append(f"{paint('hint:', 'busy')} {error.hint}")
+        hint, *rest = error.hint.splitlines()
+        text += [f"{paint('hint:', 'busy')} {hint}", *(f"  {line}" for line in rest)]
     return text
 
 

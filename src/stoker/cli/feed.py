@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from stoker.client.handle import Run
-from stoker.errors import NotFound, StoreUnavailable
+from stoker.client.tail import OUTAGES, Waits
+from stoker.errors import NotFound, StoreFailed, Unanswered
 from stoker.model.run import Run as Facts
 
 
@@ -42,13 +45,22 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Away:
+    """Server or store do not answer, for this reason: a source waits for them."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Broke:
     """A source cannot go on."""
 
     error: Exception
 
 
-Happening = Changed | Printed | Finished | Broke
+Happening = Changed | Printed | Finished | Away | Broke
+
+_AGAIN_S = 2.0  # until a server that does not answer is asked again
 
 
 class Feed:
@@ -63,6 +75,10 @@ class Feed:
 
     def follow(self, source: Iterator[Happening]) -> None:
         threading.Thread(target=self._pump, args=(source,), daemon=True).start()
+
+    def tell(self, happening: Happening) -> None:
+        """From within a source."""
+        self._happenings.put(happening)
 
     def next(self, timeout_s: float) -> Happening | None:
         """None where nothing happened in this time."""
@@ -79,22 +95,31 @@ class Feed:
             self._happenings.put(Broke(error))
 
 
-def changes(run: Run) -> Iterator[Happening]:
+def changes(run: Run, waits: Waits) -> Iterator[Happening]:
     """The facts until the run has ended and its outputs have landed."""
-    for facts in copy(run).changes():
-        yield Changed(facts)
+    handle = copy(run)
+    while True:
+        try:
+            for facts in handle.changes():
+                yield Changed(facts)
+            return
+        except OUTAGES as error:
+            if not waits(error):
+                raise
+        time.sleep(_AGAIN_S)
 
 
 def printed(
-    run: Run, source: Source, *, follow: bool, since: datetime | None = None, offset: int = 0
+    run: Run, source: Source, waits: Waits, *, since: datetime | None = None, offset: int = 0
 ) -> Iterator[Happening]:
     """A log that was never written is an empty one: its attempt ended before the script could start."""
     try:
-        for data in copy(run).logs(source.rank, source.attempt, follow=follow, since=since, offset=offset):
+        options: Any = {"follow": True, "since": since, "offset": offset, "waits": waits}
+        for data in copy(run).logs(source.rank, source.attempt, **options):
             yield Printed(source, data)
     except NotFound:
         pass
-    except StoreUnavailable as error:
+    except (StoreFailed, Unanswered) as error:
         yield Finished(source, error.message)
         return
     yield Finished(source)

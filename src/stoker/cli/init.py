@@ -6,11 +6,14 @@ from pathlib import Path
 
 import click
 
+from stoker.cli import terminal
 from stoker.cli.command import Command, json_option
 from stoker.cli.terminal import say, show_json
-from stoker.client import jobfile
-from stoker.client.starter import starter
-from stoker.errors import BadInput, Conflict
+from stoker.client import jobfile, opened, screening
+from stoker.client.settings import from_environment
+from stoker.client.starter import Proposal, propose
+from stoker.client.tree import scan
+from stoker.errors import BadInput, Conflict, SnapshotRefused
 from stoker.model.job import Job
 
 _FILE = "stoker.yaml"
@@ -34,7 +37,10 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
     run.
     """
     path = Path(_FILE)
-    text = starter(Path.cwd(), script)
+    proposal = propose(Path.cwd(), script)
+    if proposal.others and not as_json and terminal.interactive():
+        proposal = _asked(proposal)
+    text = proposal.text
     try:
         with path.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
@@ -45,12 +51,50 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
         raise BadInput(f"`{_FILE}` cannot be written here: {(error.strerror or str(error)).lower()}") from None
     job = jobfile.read(path).job
     if as_json:
-        show_json({"file": str(path.absolute()), "job": job})
+        show_json({"file": str(path.absolute()), "job": job, "script": proposal.script, "others": proposal.others})
         return
-    say(f"wrote {_FILE}")
+    say(f"wrote {_FILE}" + (f" for {proposal.script}" if proposal.script else ""))
+    if proposal.others:
+        say(f"  other scripts: {', '.join(proposal.others)}; `stoker init SCRIPT --force` takes another")
     for line in found(job):
         say(f"  {line}")
+    for line in _secrets(job):
+        say(line)
     say("next: `stoker plan` shows what would happen, `stoker run` runs it")
+
+
+def _asked(proposal: Proposal) -> Proposal:
+    """Which script is meant, where several may be; the first is what Enter takes."""
+    known = [proposal.script, *proposal.others]
+    for number, name in enumerate(known, start=1):
+        say(f"  {number}  {name}")
+    number = terminal.ask_number("which is the training script?", most=len(known))
+    return propose(Path.cwd(), Path(known[number - 1])) if number > 1 else proposal
+
+
+def _secrets(job: Job) -> list[str]:
+    """What a run would not send, or not be sent with, and what its script would look for in vain.
+
+    A folder that is too large is told of by `plan`.
+    """
+    from stoker.client.preparation import index_of  # the first run profits from the same look
+
+    settings, source = from_environment(), Path.cwd()
+    try:
+        exclude = (
+            job.outputs,
+            *(one.rstrip("/") for one in job.checkpoints),
+            *(use.path for use in job.data.values() if use.path),
+        )
+        tree = scan(source, index=index_of(settings, source), exclude=exclude)
+    except SnapshotRefused:
+        return []
+    findings, lacking = tree.findings, opened.missing(job, tree)
+    try:
+        screening.check(findings)
+    except SnapshotRefused as error:
+        return [*screening.lines(findings), f"before a run: {error.message}", f"hint: {error.hint}", *lacking]
+    return [*screening.lines(findings), *lacking]
 
 
 def found(job: Job) -> list[str]:
@@ -58,5 +102,7 @@ def found(job: Job) -> list[str]:
     lines = [f"command   {job.run}"]
     software = job.environment.requirements or job.environment.image or job.environment.dockerfile
     lines.append(f"software  {software}" if software else "software  the Python you use now")
+    lines.append(f"keeps     {', '.join(dict.fromkeys([job.outputs, *job.checkpoints]))}")
+    lines += [f"resumes   with {job.resume}"] if job.resume else []
     lines += [f"data      {name}: {use.dataset or use.path}" for name, use in job.data.items()]
     return lines

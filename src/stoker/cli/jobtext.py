@@ -7,7 +7,13 @@ from typing import Any
 from stoker.cli.words import duration
 from stoker.model.job import Job
 
-_WORDS = {"time_limit": duration, "deadline": duration, "keep_failed": duration, "budget": "${}".format}
+_WORDS = {
+    "time_limit": duration,
+    "lease": duration,
+    "deadline": duration,
+    "keep_failed": duration,
+    "budget": "${}".format,
+}
 _SHOWN_ELSEWHERE = ("name", "run", "source", "environment", "data", "outputs", "on", "secrets")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
+from stoker.cli.cleanup import summary
 from stoker.cli.receipttext import short
-from stoker.cli.sweep import summary
 from stoker.client.client import Client
 from stoker.client.handle import Run as Handle
-from stoker.client.nodes import Node, Nodes
+from stoker.client.nodes import Look, Nodes
 from stoker.errors import StokerError
 from stoker.model.run import Run
 
@@ -21,12 +21,13 @@ def left(client: Client, run: Run) -> str:
     if run.attempt is None or run.attempt.offer is None:
         return ""
     try:
-        remains = _until_gone(client, run)
+        look = _until_gone(client, run)
     except StokerError as error:
-        return f"what is left could not be asked: {error.message}; look with `stoker sweep`"
+        return f"what is left could not be asked: {error.message}; look with `stoker cleanup`"
+    remains = look.nodes
     stuck = next((one.stuck for one in remains if one.stuck), "")
-    going = f": they cannot be removed: {stuck}" if stuck else ": they are being removed; look with `stoker sweep`"
-    return summary(remains) + (going if remains else "")
+    going = f": they cannot be removed: {stuck}" if stuck else ": they are being removed; look with `stoker cleanup`"
+    return summary(remains, look) + (going if remains else "")
 
 
 def cost(run: Handle) -> str:
@@ -37,10 +38,16 @@ def cost(run: Handle) -> str:
         return f"what it cost could not be asked: {error.message}; see it with `stoker receipt {run.name}`"
 
 
-def _until_gone(client: Client, run: Run) -> list[Node]:
+def _until_gone(client: Client, run: Run) -> Look:
+    """What is there of this run, as far as its provider could be asked."""
     nodes, deadline = Nodes(client.connection), time.monotonic() + _PATIENCE_S
-    while remains := [one for one in nodes.all() if one.run == run.id]:
-        if time.monotonic() >= deadline or all(one.stuck for one in remains):
-            break
+    while True:
+        seen = nodes.look(run.job.on)  # others have nothing of it, and may want a login that nobody has
+        look = Look(
+            tuple(one for one in seen.nodes if one.run == run.id),
+            seen.unseen,
+            tuple(one for one in seen.troubled if one.id == run.id),
+        )
+        if not look.nodes or time.monotonic() >= deadline or all(one.stuck for one in look.nodes):
+            return look
         time.sleep(_EVERY_S)
-    return remains

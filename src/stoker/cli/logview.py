@@ -9,6 +9,8 @@ import codecs
 import re
 from typing import Protocol
 
+from stoker.cli.safetext import ACTING, picture
+
 LONGEST = 4 << 20  # bytes held back because they may still be overwritten; what is longer passes as it is
 
 
@@ -109,7 +111,7 @@ def _folded(lines: bytes) -> bytes:
 
 _HARMLESS = bytes((*b"\t\n\r", *range(0x20, 0x7F)))
 # It opens with one set of characters, on which the search is fast; the look-behind keeps `[` to escape sequences.
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f](?:(?<=\x1b)\[[0-?]{0,40}[ -/]{0,4}[@-~])?")
+_CONTROL = re.compile(rf"[{ACTING}](?:(?<=\x1b)\[[0-?]{{0,40}}[ -/]{{0,4}}[@-~])?")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4})?\Z")
 _SHOWN = re.compile(r"\x1b\[(?:[0-9;:]*m|[012]?K)")  # colours, and erasing within a line
 _SILENT = "\0\a\b"  # dropped, since older progress bars are full of them
@@ -147,8 +149,7 @@ class ForTerminal:
             return sequence
         if len(sequence) > 1 or sequence in _SILENT:
             return ""
-        code = ord(sequence)
-        return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+        return picture(sequence)
 
 
 class Prefixed:
@@ -189,9 +190,10 @@ class Then:
 
 
 def view_for(*, raw: bool, terminal: bool, live: bool, prefix: bytes = b"") -> View:
-    """The view for one rank. A live terminal draws progress bars itself, unless several ranks share it."""
+    """The view for one rank. A live terminal draws progress bars itself, unless several ranks share it. A terminal is
+    kept safe even where every byte was asked for: those are for a file or a pipe."""
     if raw:
-        return AsIs()
+        return ForTerminal() if terminal else AsIs()
     folded: View = AsIs() if terminal and live and not prefix else LastState()
     safe = Then(folded, ForTerminal()) if terminal else folded
     return Prefixed(safe, prefix) if prefix else safe

@@ -17,14 +17,24 @@ def offer_lines(forecast: Forecast, now: datetime, width: int, paint: Paint) -> 
     """Nothing where nothing costs anything."""
     if not any(one.offer.usd_per_hour for one in forecast.offers):
         return []
-    shown = forecast.offers[:_MOST]
+    shown = _shown(forecast.offers)
     lines = ["", paint("offers", "strong"), *(f"  {line}" for line in _table(shown, forecast.choice, width - 2, paint))]
     if left := len(forecast.offers) - len(shown):
-        lines.append(f"  … and {left:,} more, none of them cheaper")
+        lines.append(f"  … and {left:,} more")
     oldest = min((one.offer.priced_at for one in shown if one.offer.priced_at), default=None)
     lines.append(f"  prices {how_old(oldest, now)}, of a whole node: its machine and its disk")
     lines += [f"  {line}" for line in _from_past(forecast)]
     return [*lines, "", f"{paint('cheapest way', 'strong')}  {_choice(forecast)}"]
+
+
+def _shown(offers: Sequence[Expectation]) -> list[Expectation]:
+    """The best ones, and of every size on demand and spot at least one: people want to see what those cost, too."""
+    kinds: dict[tuple[str, bool], Expectation] = {}
+    for one in offers:
+        kinds.setdefault((one.offer.size, one.offer.spot), one)
+    wanted = {id(one) for one in [*kinds.values()][:_MOST]}
+    wanted |= {id(one) for one in [one for one in offers if id(one) not in wanted][: _MOST - len(wanted)]}
+    return [one for one in offers if id(one) in wanted]
 
 
 def _table(shown: Sequence[Expectation], choice: Expectation | None, width: int, paint: Paint) -> list[str]:
@@ -54,12 +64,18 @@ def _row(one: Expectation, chosen: bool) -> list[Cell]:
         usd(offer.usd_per_hour, FINE if offer.usd_per_hour < 10 else CENT),
         money(offer.quoted, offer.currency) if offer.quoted is not None else "",
         f"{100 * one.discount:.0f} %" if one.discount is not None and one.discount > 0 else "",
-        f"{one.evictions:.1f}" if one.evictions else "",
+        _evictions(one.evictions),
         words.duration(one.seconds) if one.seconds is not None else "",
         usd(one.usd) if one.usd is not None else "",
         one.problem or _lasts(one),
     ]
     return [Cell(text, "good" if chosen else "faint" if one.problem else "") for text in cells]
+
+
+def _evictions(expected: float | None) -> str:
+    if not expected:
+        return ""
+    return f"{expected:.1f}" if expected >= 0.05 else "<0.1"
 
 
 def _lasts(one: Expectation) -> str:
@@ -71,6 +87,8 @@ def _lasts(one: Expectation) -> str:
 
 def _from_past(forecast: Forecast) -> list[str]:
     past = forecast.past
+    if past.said_h is not None:
+        return [f"time and cost are for {past.said_h:g} hours of work; a faster machine needs fewer"]
     if not past.runs:
         return []
     told = [f"time and cost are what to expect after {words.count(past.runs, 'earlier run')} of this experiment"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,10 +15,12 @@ from stoker.cli.jobtext import settings
 from stoker.cli.offertext import offer_lines
 from stoker.cli.tables import pairs
 from stoker.cli.terminal import paint_data, say, show, show_json
+from stoker.client import screening
 from stoker.client.client import Client
 from stoker.client.datamark import DataUse
 from stoker.client.spelling import usd
 from stoker.client.submission import Plan
+from stoker.model.rehearsal import twin_of
 
 
 @click.command(
@@ -25,13 +28,19 @@ from stoker.client.submission import Plan
     examples=[
         ("stoker plan", "what `stoker run` would do"),
         ("stoker plan --set retries=2 --json", "with another setting, for a program"),
+        ("stoker plan --on azure --hours 10 --gpu A10 --budget 20", "what 10 hours would cost, on which machines"),
         ("stoker plan --on azure --currency EUR", "with prices in euros beside those in dollars"),
     ],
 )
 @job_options()
+@click.option("--twin", is_flag=True, help="As it would be on the twin of that cloud.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="How long the work takes [as earlier runs did].")
+@click.option("--gpu", default="", metavar="MODEL", help="Short for --set gpu=MODEL, such as A10 or T4.")
+@click.option("--budget", default="", metavar="USD", help="Short for --set budget=USD.")
+@click.option("--deadline", default="", metavar="TIME", help="Short for --set deadline=TIME, such as 12h.")
 @click.option("--currency", default="USD", metavar="CODE", help="Quote prices in this currency, too.")
 @json_option()
-def command(file: str, sets: tuple[str, ...], on: str, name: str, currency: str, as_json: bool) -> None:
+def command(file: str, sets: tuple[str, ...], on: str, name: str, currency: str, as_json: bool, **asked: Any) -> None:
     """Show what `stoker run` would do, and do nothing.
 
     FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
@@ -40,13 +49,21 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, currency: str,
     money: every offer that fits with its price, what the run is expected to take and to cost after what earlier runs of
     the experiment did, evictions included, and the cheapest way to meet its deadline and its budget. Nothing is sent,
     started or spent. Budgets are in dollars, whatever else is quoted.
+
+    Before a cloud is set up, common machines are shown at the list prices that come with Stoker, and their date. With
+    --hours, --gpu, --budget or --deadline, offers on demand and spot are both shown, also those that are out of reach.
     """
+    given = {field: asked[field] for field in ("gpu", "budget", "deadline") if asked[field]}
+    sets = (*sets, *(f"{field}={value}" for field, value in given.items()))
     source = jobsource.read(file, sets, on)
+    if asked["twin"]:
+        source = jobsource.read(file, sets, twin_of(source.job.on))
+    both = bool(given or asked["hours"])
     with jobsource.located(source):
         client = Client.connect()
         plan = client.plan(source.job, source.folder)
         costs = plan.offer is not None and plan.offer.usd_per_hour > 0
-        forecast = client.forecast(source.job, currency) if costs else None
+        forecast = client.forecast(source.job, currency, hours=asked["hours"], both=both) if costs else None
     if as_json:
         show_json({"plan": plan, "name": name, "forecast": forecast})
         return
@@ -74,8 +91,10 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
         ("data", "\n".join(map(_data, plan.data))),
         ("outputs", f"{plan.job.outputs}{landing}"),
         ("secrets", ", ".join(plan.secrets)),
+        ("checked", "\n".join(screening.lines(plan.findings))),
         ("settings", settings(plan.job)),
         ("note", "\n".join(plan.notes)),
+        ("closed", plan.alone),
     ]
 
 

@@ -10,8 +10,9 @@ from stoker.cli import words
 from stoker.cli.ending import seen_from
 from stoker.cli.jobtext import settings
 from stoker.cli.meterline import meter_line, spent_by
+from stoker.cli.safetext import one_line
 from stoker.cli.states import ATTEMPT_STYLES, STYLES
-from stoker.cli.tables import Cell, Column, Paint, one_line, pairs, table
+from stoker.cli.tables import Cell, Column, Paint, pairs, table
 from stoker.client.spelling import usd
 from stoker.model.report import DataFigures
 from stoker.model.run import Attempt, Event, Run, RunState
@@ -34,7 +35,7 @@ def portrait(
     for title, rows in (
         ("attempts", _attempts(run, now, width, paint)),
         ("timeline", _timeline(events, now, width, paint)),
-        ("metrics", _metrics(run, width, paint)),
+        ("metrics", metric_table(run, width - 2, paint)),
         ("outputs", _outputs(outputs, width, paint)),
     ):
         lines += ["", paint(title, "strong"), *(f"  {row}" for row in rows)] if rows else []
@@ -53,6 +54,13 @@ def _title(run: Run, now: datetime, paint: Paint) -> str:
     return f"{paint(run.name, 'strong')} {' '.join(parts)}" + (f": {one_line(run.reason)}" if run.reason else "")
 
 
+def _checkpoint(run: Run) -> str:
+    if not run.checkpoint_files:
+        return ""
+    amount = f"{words.count(run.checkpoint_files, 'file')}, {words.size(run.checkpoint_bytes)}"
+    return amount if run.landed and run.brings_checkpoint else f"{amount}: stoker fetch {run.name} --checkpoints"
+
+
 def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
     by = f" by {run.person}" if run.person else ""
     landed = f" in {seen_from(run.landed, here)}" if run.landed else ""
@@ -62,16 +70,27 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("on", run.job.on),
         ("submitted", f"{words.clock(run.submitted_at, now)}{by}, {words.age(run.submitted_at, now)} ago"),
         ("rerun of", run.rerun_of),
+        ("resumes" if run.resumes else "starts from", _start(run)),
         ("code", _code(run)),
         ("software", _software(run)),
         ("data", "\n".join(_data(run))),
         ("cost", _cost(run, now)),
         ("outputs", f"{amount}{landed}" if amount else ""),
+        ("checkpoint", _checkpoint(run)),
+        ("elsewhere", f"{', '.join(run.stray)}: stoker fetch {run.name} --stray" if run.stray_files else ""),
         ("node", _kept(run, now)),
+        ("closed", run.alone),
         ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
         ("secrets", ", ".join(run.job.secrets)),
         ("settings", settings(run.job)),
     ]
+
+
+def _start(run: Run) -> str:
+    if run.start is None:
+        return ""
+    at = f" (step {run.start.step:g})" if run.start.step is not None else ""
+    return f"the last checkpoint of {run.start.name}{at}"
 
 
 def _kept(run: Run, now: datetime) -> str:
@@ -165,7 +184,7 @@ def _timeline(events: Sequence[Event], now: datetime, width: int, paint: Paint) 
     return table(columns, rows, width - 2, paint) if rows else []
 
 
-def _metrics(run: Run, width: int, paint: Paint) -> list[str]:
+def metric_table(run: Run, width: int, paint: Paint) -> list[str]:
     columns = (
         Column("NAME", least=12),
         Column("LAST", right=True),
@@ -183,7 +202,7 @@ def _metrics(run: Run, width: int, paint: Paint) -> list[str]:
         ]
         for name, metric in run.metrics.items()
     ]
-    return table(columns, rows, width - 2, paint) if rows else []
+    return table(columns, rows, width, paint) if rows else []
 
 
 def _outputs(outputs: Sequence[Entry], width: int, paint: Paint) -> list[str]:

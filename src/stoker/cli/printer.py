@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from stoker.cli.feed import Source
 from stoker.cli.logview import View, view_for
 from stoker.cli.tables import clipped
-from stoker.cli.terminal import can_erase, is_terminal, paint_data, say, show_json, width, write
+from stoker.cli.terminal import can_erase, finished, is_terminal, paint_data, redraw, say, show_json, width, write
 from stoker.model.run import Run as Facts
 
 _RANK_STYLES = ("busy", "good", "warn", "strong")
@@ -74,7 +74,7 @@ class TextPrinter:
         if not self._has_status or text == self._status or (text and self._unfinished):
             return
         self._status = clipped(text, width() - 1)
-        write(f"\r{paint_data(self._status, 'faint')}\x1b[K".encode())
+        redraw(paint_data(self._status, "faint"))
 
     def _put(self, source: Source, text: bytes) -> None:
         if not text:
@@ -94,7 +94,7 @@ class TextPrinter:
 
     def _prefix(self, rank: int) -> bytes:
         label = f"[{rank:>{len(str(self.ranks - 1))}}]"
-        return f"{paint_data(label, _RANK_STYLES[rank % len(_RANK_STYLES)])} ".encode()
+        return finished(f"{paint_data(label, _RANK_STYLES[rank % len(_RANK_STYLES)])} ").encode()
 
 
 class JsonPrinter:

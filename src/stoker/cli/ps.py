@@ -9,6 +9,7 @@ import click
 
 from stoker.cli import terminal, words
 from stoker.cli.command import Command, json_option
+from stoker.cli.safetext import one_line
 from stoker.cli.states import STYLES
 from stoker.cli.tables import Cell, Column, table
 from stoker.cli.terminal import paint_data, say, show, show_json
@@ -59,6 +60,9 @@ def command(everything: bool, limit: int, experiment: str, state: str | None, as
     now = datetime.now(UTC)
     for line in table(_COLUMNS, [row(run, now) for run in runs], terminal.width(), paint_data):
         show(line)
+    for run in runs:
+        if run.state in (RunState.STARTING, RunState.RUNNING) and run.reason and run.hint:  # somebody may have to act
+            say(f"{run.name}: {one_line(run.reason)}; {run.hint}")
 
 
 def _runs(client: Client, limit: int, experiment: str, state: str) -> list[Run]:
@@ -89,10 +93,14 @@ def row(run: Run, now: datetime) -> list[Cell | str]:
     ]
 
 
+_NOT_TELLING = {"progress", "total_steps", "total_epochs", "epoch"}  # how far it is, not how good
+
+
 def last_metric(run: Run) -> str:
     """The one the job aims at, else the one that was reported last."""
     target = run.job.stop_when
-    name = target.metric if target and target.metric in run.metrics else next(reversed(dict(run.metrics)), "")
+    telling = [one for one in run.metrics if one not in _NOT_TELLING] or list(run.metrics)
+    name = target.metric if target and target.metric in run.metrics else (telling[-1] if telling else "")
     if not name:
         return ""
     metric = run.metrics[name]

@@ -28,5 +28,5 @@ def command(name: str, as_json: bool) -> int:
     if as_json:
         show_json({"run": run.facts})
     else:
-        say(f"the node of {run.name} is released; see that nothing is left with: stoker sweep")
+        say(f"the node of {run.name} is released; see that nothing is left with: stoker cleanup")
     return 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import click
 
 from stoker.cli import terminal, words
-from stoker.cli.command import Command, json_option, run_arguments
+from stoker.cli.command import NEWEST, Command, json_option, run_arguments
 from stoker.cli.terminal import say, show_json
 from stoker.client.client import Client
-from stoker.errors import Conflict
+from stoker.client.handle import Run
+from stoker.errors import BadInput, Conflict, StokerError
 
 
 @click.command(
@@ -25,20 +26,40 @@ def command(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     """Remove ended runs and what is stored of them.
 
     Logs, metrics and stored outputs go; outputs that were brought to a folder of yours stay there. Nothing is removed
-    if one of the runs does not exist or is still going.
+    if one of the runs does not exist, is still going, or has a node or a store that is in the way. The name of an
+    experiment is refused. Without a terminal to ask on, `--yes` is needed.
     """
     client = Client.connect()
-    runs = [client.run(name) for name in dict.fromkeys(names)]
-    going = [run for run in runs if not run.state.ended]
-    if going:
-        raise Conflict(f"`{going[0].name}` is {going[0].state}", hint=f"end it first: `stoker cancel {going[0].name}`")
+    meant = {name: client.run(name) for name in names}
+    for name, run in meant.items():
+        _check(name, run)
+    runs = list({run.name: run for run in meant.values()}.values())
     question = f"remove {words.count(len(runs), 'run')} ({', '.join(run.name for run in runs)}) for good?"
-    if not yes and not as_json and terminal.interactive() and not terminal.ask(question):
+    if not terminal.confirmed(question, yes=yes, as_json=as_json):
         return 1
+    removed: list[str] = []
     for run in runs:
-        client.remove(run.name)
+        try:
+            client.remove(run.name)
+        except StokerError as error:
+            left = [one.name for one in runs if one.name not in removed]
+            done = f"removed {', '.join(removed)}; " if removed else ""
+            error.message = f"{done}not removed: {', '.join(left)}: {error.message}"
+            raise
+        removed.append(run.name)
         if not as_json:
             say(f"removed {run.name}")
     if as_json:
-        show_json({"removed": [run.name for run in runs]})
+        show_json({"removed": removed})
     return 0
+
+
+def _check(name: str, run: Run) -> None:
+    """Everything that would keep it from being removed, before anything is."""
+    if name not in (run.name, NEWEST):
+        raise BadInput(f"`{name}` is an experiment, not a run", hint=f"name its runs: `stoker rm {run.name}`")
+    if not run.state.ended:
+        raise Conflict(f"`{run.name}` is {run.state}", hint=f"end it first: `stoker cancel {run.name}`")
+    if run.facts.kept_until:
+        raise Conflict(f"the node of `{run.name}` is kept", hint=f"give it back first: `stoker release {run.name}`")
+    run.log_list()  # its store has to be reached

@@ -52,7 +52,7 @@ def command(
         with jobsource.located(source), upload:
             client = _connect(twin_of(source.job.on) if twin else "")
             run = client.submit(
-                source.job, source.folder, name=name, progress=upload.progress, twin=twin, say=upload.say
+                source.job, source.folder, name=name, progress=upload.progress, twin=twin, say=upload.say, notice=say
             )
     except KeyboardInterrupt:
         say("interrupted while submitting; `stoker ps` shows whether there is a run")

@@ -12,7 +12,7 @@ from stoker.cli.command import Group, json_option
 from stoker.cli.terminal import say, show, show_json
 from stoker.client import launch
 from stoker.client.settings import from_environment
-from stoker.errors import ServerUnavailable
+from stoker.errors import Conflict, ServerUnavailable
 
 
 @click.group(
@@ -20,6 +20,7 @@ from stoker.errors import ServerUnavailable
     examples=[
         ("stoker server status", "where it is, and since when"),
         ("stoker server stop", "stop it; runs go on, and the next command starts it again"),
+        ("stoker server start --port 8080", "let other programs of this computer in, with the token"),
     ],
 )
 def command() -> None:
@@ -30,12 +31,26 @@ def command() -> None:
 
 
 @command.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on this port of 127.0.0.1 too, for programs that cannot use its Unix socket; 0: any free port.",
+)
 @json_option()
-def start(as_json: bool) -> None:
-    """Start the server, if it is not there already."""
+def start(port: int | None, as_json: bool) -> None:
+    """Start the server, if it is not there already.
+
+    It listens on a Unix socket in Stoker's folder, which no other user of this computer can reach.
+    """
     settings = from_environment()
+    if port is not None:
+        settings = settings.with_variable("STOKER_PORT", str(port))
     launch.connect(settings).get("/v1/health")
-    _tell(launch.status(settings), as_json)
+    facts = launch.status(settings)
+    if facts and port is not None and not facts["http"].endswith(f":{port}" if port else facts["http"] or "none"):
+        found = f"on {facts['http']}" if facts["http"] else "on no port"
+        raise Conflict(f"the server is already running, and listens {found}", hint="stoker server stop")
+    _tell(facts, as_json)
 
 
 @command.command()
@@ -68,4 +83,7 @@ def _tell(facts: dict[str, Any] | None, as_json: bool) -> None:
     if facts is None:
         raise ServerUnavailable("the server started, and is gone again", hint="look at `stoker doctor`")
     since = words.age(datetime.fromisoformat(facts["started_at"]), datetime.now(UTC))
-    show(f"up for {since} at {facts['url']} (version {facts['version']}, process {facts['pid']}, home {facts['home']})")
+    where = " and ".join(place for place in (facts["url"], facts["http"]) if place)
+    show(f"up for {since} at {where} (version {facts['version']}, process {facts['pid']}, home {facts['home']})")
+    for notice in facts["notices"]:
+        show(notice)

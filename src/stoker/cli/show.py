@@ -20,13 +20,16 @@ from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.metrics import Metrics
-from stoker.errors import NotFound, StoreDenied, StoreUnavailable
+from stoker.errors import Malformed, NotFound, StoreDenied, StoreUnavailable
 from stoker.model.fields import nearest
 from stoker.model.report import MetricSummary
+from stoker.model.run import Run as Facts
+from stoker.model.run import RunState
 from stoker.model.snapshot import Entry
 from stoker.model.wire import from_plain
 
 _MOST_CHARTS = 4
+_MOST_LATER = 200
 _PLOT_WIDTH = 100
 
 
@@ -50,16 +53,22 @@ def command(name: str, metric: str | None, as_json: bool) -> None:
     client = Client.connect()
     run, metric = _meant(client, name, metric)
     events, outputs, metrics = run.events(), [], None
-    with suppress(StoreDenied, StoreUnavailable):  # what is known without it is worth showing, and the events say so
-        outputs = output_entries(client, run)
+    # What is known without it is worth showing, and the events say so.
+    with suppress(StoreDenied, StoreUnavailable):
+        with suppress(Malformed):
+            outputs = output_entries(client, run)
         metrics = run.metrics() if metric is not None or not run.state.ended else None
     facts = run.facts if run.facts.metrics or not metrics else replace(run.facts, metrics=so_far(metrics))
+    later = resumed_by(client, facts)
     if as_json:
         points = {"points": list(metrics)} if metrics is not None and metric is not None else {}
-        show_json({"run": facts, "events": events, "outputs": outputs, **points})
+        show_json({"run": facts, "events": events, "outputs": outputs, "resumed_by": later, **points})
         return
     for line in portrait(facts, events, outputs, Path.cwd(), datetime.now(UTC), terminal.width(), paint_data):
         show(line)
+    if later:
+        show("")
+        show(f"resumed by {', '.join(later)}")
     if metrics is not None and metric is not None:
         for line in charts(metrics, metric, min(terminal.width(), _PLOT_WIDTH)):
             show(line)
@@ -76,6 +85,14 @@ def _meant(client: Client, name: str, metric: str | None) -> tuple[Run, str | No
         except NotFound:
             pass
     return run, metric
+
+
+def resumed_by(client: Client, facts: Facts) -> list[str]:
+    """The names of runs that continue this one."""
+    if not facts.state.ended or facts.state is RunState.SUCCEEDED:
+        return []
+    runs = client.runs(limit=_MOST_LATER, experiment=facts.experiment)
+    return [one.name for one in runs if one.resumes and one.start and one.start.run_id == facts.id]
 
 
 def output_entries(client: Client, run: Run) -> list[Entry]:

@@ -56,8 +56,24 @@ def command() -> None:
 @click.option("--from-env", "variable", default="", metavar="VAR", help="Read the secret from this variable.")
 @click.option("--use", is_flag=True, help="Keep new runs there.")
 @click.option("--no-check", is_flag=True, help="Add it even if it does not work now.")
+@click.option(
+    "--shared-with-nodes",
+    "shared",
+    is_flag=True,
+    default=None,
+    help="Give the SAS itself to nodes on other machines: each of them can read and change every run in the container.",
+)
 @json_option()
-def add(name: str, url: str, kind: str | None, variable: str, use: bool, no_check: bool, as_json: bool) -> int:
+def add(
+    name: str,
+    url: str,
+    kind: str | None,
+    variable: str,
+    use: bool,
+    no_check: bool,
+    shared: bool | None,
+    as_json: bool,
+) -> int:
     """Add a store, after trying whether it works.
 
     The secret is asked for, or read from stdin, or from a variable: it is no argument, because everybody on this
@@ -71,7 +87,7 @@ def add(name: str, url: str, kind: str | None, variable: str, use: bool, no_chec
         from stoker.cli.storesecret import credential  # only for those that have one
 
         given = credential(url, kind or "", variable, client.settings.environ)
-    added = Stores(client.connection).add(name, url, *given, check=not no_check, use=use)
+    added = Stores(client.connection).add(name, url, *given, check=not no_check, use=use, shared=shared)
     if as_json:
         show_json({"added": added.store is not None, "store": added.store, "findings": added.findings})
     else:
@@ -142,7 +158,7 @@ def use(name: str, as_json: bool) -> None:
 def rm(name: str, yes: bool, as_json: bool) -> int:
     """Forget a store and its credential. What lies in it stays."""
     question = f"forget the store {name} and its credential?"
-    if not yes and not as_json and terminal.interactive() and not terminal.ask(question):
+    if not terminal.confirmed(question, yes=yes, as_json=as_json):
         return 1
     Stores(Client.connect().connection).remove(name)
     if as_json:

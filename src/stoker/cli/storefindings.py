@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stoker.cli.terminal import paint_data
-from stoker.model.store import StoreFinding, Verdict
+from stoker.model.finding import Verdict
+from stoker.model.store import StoreFinding
 
 _STYLES = {Verdict.OK: "good", Verdict.WARN: "warn", Verdict.FAIL: "error", Verdict.SKIP: "faint"}
 

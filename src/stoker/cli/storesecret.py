@@ -8,8 +8,6 @@ import binascii
 import sys
 from collections.abc import Mapping
 
-import click
-
 from stoker.cli import terminal
 from stoker.errors import BadInput
 
@@ -63,7 +61,7 @@ def _text(what: str, variable: str, environ: Mapping[str, str]) -> str:
             raise BadInput(f"the variable {variable} is not set", hint=f"export {variable} first, then try again")
         return environ[variable].strip()
     if terminal.interactive():
-        return str(click.prompt(what, hide_input=True, err=True)).strip()
+        return terminal.ask_secret(what)
     text = sys.stdin.read().strip() if sys.stdin else ""
     if not text:
         raise BadInput(

@@ -6,6 +6,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stoker.cli.safetext import one_line
+
 GAP = "  "
 Paint = Callable[[str, str], str]  # text and a style's name to text
 
@@ -67,13 +69,6 @@ def clipped(text: str, width: int) -> str:
             break
         kept.append(char)
     return "".join(kept) + "…"
-
-
-def one_line(text: str) -> str:
-    """Text from elsewhere on one line, with nothing in it that a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else " " if char.isspace() else "\ufffd" for char in text)
 
 
 def _char_wide(char: str) -> int:

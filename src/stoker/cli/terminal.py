@@ -1,8 +1,13 @@
-"""The two streams of a command: data goes to stdout, everything said beside it to stderr."""
+"""The two streams of a command: data goes to stdout, everything said beside it to stderr.
+
+Nothing else in this package writes to them. Texts pass through `safetext`, because much of what is told was written by
+somebody else; what a script printed passes through a view of `logview`.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -11,7 +16,16 @@ from typing import Any, TextIO
 
 import click
 
+from stoker.cli.safetext import harmless_json, visible
 from stoker.client.settings import from_environment
+from stoker.errors import BadInput
+
+# What is painted is marked, and coloured when it is written: a mark that nobody else can know, so that escape sequences
+# in somebody's words can be told from our own.
+_MARK = f"\ufdd0{os.urandom(6).hex()}"
+_END = "\ufdd1"
+_MARKS = re.compile(f"{_MARK}([a-z]*){_END}")
+_ERASE = "\x1b[K"  # from here to the end of the line
 
 STYLES: dict[str, dict[str, Any]] = {
     "error": {"fg": "red", "bold": True},
@@ -25,12 +39,12 @@ STYLES: dict[str, dict[str, Any]] = {
 
 def say(text: str = "") -> None:
     """A line beside the data."""
-    click.echo(text, err=True)
+    click.echo(finished(text), err=True)
 
 
 def show(text: str) -> None:
     """A line of data."""
-    click.echo(text)
+    click.echo(finished(text))
 
 
 def show_json(value: Any) -> None:
@@ -39,18 +53,24 @@ def show_json(value: Any) -> None:
 
     from stoker.model.wire import to_plain
 
-    click.echo(json.dumps(_finite(to_plain(value)), ensure_ascii=False, allow_nan=False))
+    click.echo(harmless_json(json.dumps(_finite(to_plain(value)), ensure_ascii=False, allow_nan=False)))
 
 
-def write(data: bytes) -> None:
-    """Bytes to stdout, all of them, at once."""
-    if not sys.stdout:  # closed before we started
+def redraw(text: str, *, err: bool = False) -> None:
+    """Writes over the line of the terminal that the cursor is in. Empty: clears it."""
+    write(f"\r{finished(text)}{_ERASE}".encode(errors="replace"), err=err)
+
+
+def write(data: bytes, *, err: bool = False) -> None:
+    """Bytes to stdout, all of them, at once. For what a view of `logview` gives: they are not looked at any more."""
+    stream = sys.stderr if err else sys.stdout
+    if not stream:  # closed before we started
         return
     try:
-        target = sys.stdout.fileno()
+        target = stream.fileno()
     except (OSError, ValueError, AttributeError):  # a stand-in without a descriptor
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
+        stream.buffer.write(data)
+        stream.buffer.flush()
         return
     rest = memoryview(data)
     while rest:
@@ -62,12 +82,17 @@ def write(data: bytes) -> None:
 
 def paint(text: str, style: str) -> str:
     """The text in a style of `STYLES`, or in none, for stderr."""
-    return click.style(text, **STYLES[style]) if style and colourful(sys.stderr) else text
+    return _marked(text, style) if style and colourful(sys.stderr) else text
 
 
 def paint_data(text: str, style: str) -> str:
     """The same, for stdout."""
-    return click.style(text, **STYLES[style]) if style and colourful(sys.stdout) else text
+    return _marked(text, style) if style and colourful(sys.stdout) else text
+
+
+def finished(text: str) -> str:
+    """As it is written: harmless, with our own colours."""
+    return _MARKS.sub(_colour, visible(text))
 
 
 def colourful(stream: TextIO | None) -> bool:
@@ -89,10 +114,30 @@ def width() -> int:
 def ask(question: str) -> bool:
     """Asks on a terminal. No answer is no."""
     try:
-        return click.confirm(question, default=False, err=True)
+        return click.confirm(finished(question), default=False, err=True)
     except click.Abort:
         say()
         return False
+
+
+def confirmed(question: str, *, yes: bool, as_json: bool = False) -> bool:
+    """Whether it may be done. Raises BadInput where nobody can be asked: what cannot be undone needs a word."""
+    if yes:
+        return True
+    if as_json or not interactive():
+        what = question.rstrip("?")
+        raise BadInput(f"this would {what}, and there is no terminal to ask on", hint="add `--yes` to do it")
+    return ask(question)
+
+
+def ask_number(question: str, most: int) -> int:
+    """Asks for a number from 1; Enter takes the first."""
+    return int(click.prompt(finished(question), type=click.IntRange(1, most), default=1, err=True))
+
+
+def ask_secret(what: str) -> str:
+    """Asks without showing what is typed."""
+    return str(click.prompt(finished(what), hide_input=True, err=True)).strip()
 
 
 def interactive() -> bool:
@@ -102,6 +147,14 @@ def interactive() -> bool:
 def can_erase() -> bool:
     """The terminal understands how a line is taken back."""
     return from_environment().variable("TERM") not in (None, "", "dumb")
+
+
+def _marked(text: str, style: str) -> str:
+    return f"{_MARK}{style}{_END}{text}{_MARK}{_END}"
+
+
+def _colour(mark: re.Match[str]) -> str:
+    return click.style("", **STYLES[mark[1]], reset=False) if mark[1] else "\x1b[0m"
 
 
 @cache

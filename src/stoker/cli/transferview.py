@@ -8,17 +8,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
-
 from stoker.cli import words
 from stoker.cli.tables import clipped
-from stoker.cli.terminal import is_terminal, show_json
+from stoker.cli.terminal import is_terminal, redraw, show_json
 from stoker.client.progress import Progress, Standing
 
 _PATIENCE_S = 1.0
 _LINE_S = 0.2
 _EVENT_S = 1.0
-_CLEAR = "\r\x1b[K"
 
 
 @contextmanager
@@ -58,10 +55,10 @@ def _watch(progress: Progress, over: threading.Event, as_json: bool) -> None:
         else:
             shown = True
             columns = max(40, shutil.get_terminal_size().columns)
-            click.echo(_CLEAR + clipped(line(progress.standing()), columns - 1), nl=False, err=True)
+            redraw(clipped(line(progress.standing()), columns - 1), err=True)
         over.wait(_EVENT_S if as_json else _LINE_S)
     if shown:
-        click.echo(_CLEAR, nl=False, err=True)
+        redraw("", err=True)
 
 
 def _facts(at: Standing) -> dict[str, object]:

@@ -37,7 +37,10 @@ def command() -> None:
 @command.command()
 @click.option("--seed", type=int, help="Where its weather and its names come from.")
 @click.option(
-    "--weather", type=click.Choice(["calm", "changeable", "storm"]), default=None, help="How much goes wrong by itself."
+    "--weather",
+    type=click.Choice(["calm", "changeable", "storm", "hostile"]),
+    default=None,
+    help="How much goes wrong by itself; `hostile` refuses, delays and forgets all that Azure may.",
 )
 @click.option("--speed", type=click.FloatRange(0.01, 100_000), default=1.0, help="How fast its time runs.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Listen there instead of on any free port.")

@@ -9,6 +9,7 @@ from stoker.cli.command import Command, Group, json_option
 from stoker.cli.tables import Cell, Column, pairs, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.settings import from_environment
+from stoker.client.trust import Place
 from stoker.client.workspace import Joined, Workspaces
 from stoker.errors import NotFound
 from stoker.model.handover import Handover
@@ -37,18 +38,31 @@ def command() -> None:
     examples=[
         ("stoker workspace use team.json", "set up this computer by it"),
         ("stoker workspace use vision-team", "one that this computer knows already"),
+        ("stoker workspace use team.json --trust minio.lab:9000", "its store is not at a public cloud"),
     ],
 )
 @click.argument("file", metavar="FILE|NAME")
+@click.option(
+    "--trust", "trusted", multiple=True, metavar="PLACE", help="Agree to a host or folder of the file; may be repeated."
+)
 @json_option()
-def use(file: str, as_json: bool) -> int:
+def use(file: str, trusted: tuple[str, ...], as_json: bool) -> int:
     """Use the workspace of a file, or one that is known by name.
 
     Its account becomes the one that jobs run on, and its store the one of new runs. The store is tried first, with your
     own login: where it does not work, nothing changes, and you are told what is missing.
+
+    Your login, your code and your data go where the file says. Hosts that are not the cloud's own, and folders, are
+    shown first and need your consent: at the prompt, or with --trust where there is none.
     """
     workspaces = Workspaces(from_environment())
-    joined = workspaces.use(workspaces.read(file))
+    handover = workspaces.read(file)
+    strange = [one for one in workspaces.strange(handover) if not one.trusted(trusted)]
+    if strange and terminal.interactive() and not as_json:
+        if not _agreed(strange):
+            return 1
+        trusted += tuple(one.where for one in strange)
+    joined = workspaces.use(handover, trusted)
     if as_json:
         show_json(
             {"workspace": joined.handover, "used": joined.works, "findings": joined.findings, "kept": joined.kept}
@@ -99,6 +113,13 @@ def show_one(name: str, as_json: bool) -> None:
     show(found.name)
     for line in pairs(_facts(found), paint_data):
         show(line)
+
+
+def _agreed(strange: list[Place]) -> bool:
+    say("the file names hosts or folders that are not the provider's own:")
+    for line in pairs([(one.field, one.where) for one in strange], terminal.paint):
+        say(line)
+    return terminal.ask("does your administrator say that your login and your data may go there?")
 
 
 def _facts(found: Handover) -> list[tuple[str, str]]:
