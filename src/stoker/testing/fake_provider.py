@@ -35,3 +35,16 @@ class FakeProvider:
     def kill(self, key: str) -> None:
         """The machine is taken away."""
         self.nodes[key] = NodeState.GONE
+
+
+class RestoringFakeProvider(FakeProvider):
+    """A node that was taken away is seen as gone once, and is then there again, made from the same request."""
+
+    features: ClassVar[Features] = Features(look_every_s=0.01, restores=True)
+
+    def look(self) -> list[NodeSight]:
+        sights = super().look()
+        for key in [sight.key for sight in sights if sight.state is NodeState.GONE]:
+            self.nodes[key] = NodeState.UP
+            self.started += [next(one for one in self.started if one.key == key)]
+        return sights

@@ -86,6 +86,29 @@ class ProviderContract(ABC):
         provider.stop("r-1")
         assert self._gone(provider, "r-1")
 
+    def test_an_evicted_node_comes_back_by_itself_under_its_key_until_it_is_stopped(
+        self, provider: Provider, tmp_path: Path
+    ) -> None:
+        if not provider.features.restores:
+            pytest.skip("its provider restores nothing")
+        provider.start(self.request(tmp_path, "r-1"))
+        self._becomes(provider, "r-1", NodeState.UP)
+        for _ in range(2):
+            self.take_away(provider, "r-1")
+            self._becomes(provider, "r-1", NodeState.GONE)
+            self._becomes(provider, "r-1", NodeState.UP)
+            assert [sight.key for sight in provider.look()] == ["r-1"]
+        self.take_away(provider, "r-1")
+        self._becomes(provider, "r-1", NodeState.GONE)
+        provider.stop("r-1")
+        assert self._gone(provider, "r-1")
+
+    def _becomes(self, provider: Provider, key: str, state: NodeState) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while self._seen(provider, key).state is not state:
+            assert time.monotonic() < deadline, f"{key} was never {state}"
+            time.sleep(0.01)
+
     def _seen(self, provider: Provider, key: str) -> NodeSight:
         deadline = time.monotonic() + PATIENCE_S
         while True:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.stores.azure import account_sas, container_sas
+from stoker.stores.azure import account_sas, service_sas
 from stoker.stores.containers import Account
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import locate
@@ -44,7 +44,7 @@ class Azurite:
 
     def sas(self, url: str, permissions: str = "racwdl", for_s: float = 3600) -> Credential:
         """For the container of a URL; one that has ended where `for_s` is negative."""
-        return Credential(CredentialKind.SAS, {"token": container_sas(locate(url), KEY, permissions, for_s)})
+        return Credential(CredentialKind.SAS, {"token": service_sas(locate(url), KEY, permissions, for_s)})
 
     def new_container(self) -> str:
         """The URL of an empty one, which nobody else uses."""
@@ -53,7 +53,8 @@ class Azurite:
         return f"{self.endpoint}/{name}"
 
     def account(self) -> Account:
-        return Account(locate(f"{self.endpoint}/any"), lambda: (account_sas(ACCOUNT, KEY, 3600), {}))
+        place = locate(f"{self.endpoint}/any")
+        return Account(place, lambda: (account_sas(place, KEY, 3600), {}))
 
 
 @dataclass(frozen=True)

@@ -308,7 +308,9 @@ class StoreContract:
             store.delete(key)
         assert store.get("a/b") == b"x"
 
-    @pytest.mark.parametrize("key", ["ünï/cødé 日本語", "with space", "a:b?c*d", "…/…", "#", "%2e%2e", "-", ".hidden"])
+    @pytest.mark.parametrize(
+        "key", ["ünï/cødé 日本語", "with space", "a:b?c*d", "…/…", "#", "%2e%2e", "a+b c", ".hidden"]
+    )
     def test_any_text_can_be_a_key(self, store: Store, key: str) -> None:
         store.put(key, b"x")
         assert store.get(key) == b"x"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from stoker.testing.world.drawing import calm, stormy
+from stoker.testing.world.drawing import away, calm, stormy
 from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.shrinking import broken, shrunk, story
 
@@ -16,9 +16,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--until", type=int, help="tries every seed up to this one, tells the first that fails")
     parser.add_argument("--whole", action="store_true", help="does not make it smaller first")
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
+    parser.add_argument("--away", action="store_true", help="the server is away for hours, and machines are evicted")
     given = parser.parse_args(arguments)
     for seed in range(given.seed, (given.until or given.seed) + 1):
-        scenario = calm(seed, cloud=True) if given.calm else stormy(seed)
+        scenario = calm(seed, cloud=True) if given.calm else away(seed) if given.away else stormy(seed)
         found = broken(scenario)
         if found and not given.whole:
             scenario = shrunk(scenario, found.promise)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from stoker.model.checkpoint import first_number
 from stoker.model.money import Fuse
 from stoker.model.orders import Notice, Wish
 from stoker.model.report import Effort, Kept, Outcome, Phase, Report
@@ -23,6 +24,7 @@ RETRY_S = 5.0
 FENCE_S = 0.5  # between asking whether another attempt has taken over, and the commit
 SLOW = 1 / 3
 MOST_BOOT_S = 900.0
+COARSE_S, WORTH_S = 1.0, 30.0  # as in `agent/incarnation.py`
 
 Then = Callable[[], None]
 
@@ -37,24 +39,30 @@ class Agent:
         self.plan = plan
         self.shelf = shelf
         self.number = machine.number
+        self.incarnation = machine.incarnation
         self.script = Script(world.timeline, plan.work_s)
         self.alive = True
         self.hung = 0
         self.cut = 0
         self.begun = False
         self.outcome: Outcome | None = None  # once it is reported
+        self.ended_at: float | None = None  # when it gave its last report
         self.silent_since: float | None = None
+        self._store_mutes = 0  # how many of those are the store's
         self._mutes = 0  # how many troubles keep it from speaking
         self._said: Report | None = None  # the last words of one that cannot speak
         self._ending: Outcome | None = None
         self._life = 0
+        self._beat = 1
         self._started_at: datetime | None = None
         self._ended_at: datetime | None = None
         self._parent: Set | None = None
         self._kept: Kept | None = None
         self._notice: Notice | None = None  # the machine's own
         self._fuse: Fuse | None = None
-        if machine.fuse:  # what the machine was told at its start; here, this once, two clocks are compared
+        if (
+            machine.fuse and machine.incarnation == 1
+        ):  # what the machine was told at its start; here, this once, two clocks are compared
             since_s = (self._clock() - machine.fuse.as_of).total_seconds()
             self.reckon(machine.fuse, min(max(since_s, 0.0), MOST_BOOT_S))
 
@@ -79,6 +87,38 @@ class Agent:
         self._later(RESTORE_S, self._train)
         self.hear()
         return self._world.stirred()
+
+    def continue_from(self, before: Agent) -> str:
+        """On a machine that was made again. Why it may not, in words; empty: it does. What `agent/incarnation.py`
+        does, by the store's clock."""
+        now, word = self._timeline.now, self.shelf.word(self.number)
+        fuse = word.fuse or self.machine.fuse
+        told_at = self.shelf.told_at.get(self.number, self.machine.created_at) if word.fuse else self.machine.created_at
+        age_s = now - told_at + COARSE_S
+        if before.outcome not in (None, Outcome.EVICTED) or not before.begun:
+            return f"it has ended: {before.outcome}"
+        if word.wish is Wish.CANCEL or self.number + 1 in self.shelf.orders or self._is_superseded:
+            return "it is not wanted any more"
+        if self.machine.lease_s and self.machine.given_at + self.machine.lease_s - now < WORTH_S:
+            return "its lease is over"
+        if fuse and fuse.seconds - age_s < WORTH_S:
+            return "its money is spent"
+        self.begun = True
+        self._started_at, self._beat = before._started_at, before._beat + 1
+        if fuse:
+            self._fuse = None
+            self.reckon(fuse, age_s)
+        self._parent = self.shelf.take_over(self.number, self.incarnation)
+        self._world.promises.goes_on(self.machine.run, self.shelf, self._parent)
+        self.script.put_back(self._parent.done_s if self._parent else 0.0)
+        self._world.note(f"{self.machine.key} was restored, and resumes from {self.script.done_s:.0f} s of work")
+        self._later(RESTORE_S, self._train)
+        self._world.stirred()
+        return ""
+
+    @property
+    def _is_superseded(self) -> bool:
+        return any(fence.attempt > self.number for fence in self.shelf.fences)
 
     def hear(self, age_s: float = 0.0) -> None:
         """What the server has written for it, as far as it can read that. `age_s`: since it last could."""
@@ -154,13 +194,20 @@ class Agent:
             return None
         return self._said if self.silent_since is not None else self._report()
 
-    def mute(self) -> None:
+    @property
+    def healthy(self) -> bool:
+        """Nothing but its store keeps it from being heard."""
+        return self.alive and self._mutes == self._store_mutes
+
+    def mute(self, *, by_store: bool = False) -> None:
+        self._store_mutes += by_store
         if self._mutes == 0 and self.begun:
             self._said, self.silent_since = self._report(), self._timeline.now
             self._world.fell_silent()
         self._mutes += 1
 
-    def unmute(self) -> None:
+    def unmute(self, *, by_store: bool = False) -> None:
+        self._store_mutes -= by_store
         self._mutes -= 1
         if self._mutes == 0 and self.alive:
             self.silent_since = None
@@ -175,7 +222,7 @@ class Agent:
             node=0,
             phase=phase,
             at=at,
-            beat=1,
+            beat=self._beat,
             started_at=self._started_at,
             ended_at=self._ended_at,
             outcome=self.outcome,
@@ -184,13 +231,16 @@ class Agent:
             notice=self._notice,
             progress=self.script.done_s / self.plan.work_s if tells and self.plan.reports else None,
             save_s=self.plan.save_s if self._kept else 0.0,
-            effort=Effort(at, kept=self._kept) if tells else None,
+            effort=Effort(at, began_from=self._began_from(at), kept=self._kept),
         )
+
+    def _began_from(self, at: datetime) -> Kept | None:
+        return Kept(*self._parent.position, at) if self._parent else None
 
     # What it does
 
     def _train(self) -> None:
-        self._started_at = self._clock()
+        self._started_at = self._started_at or self._clock()
         self.script.go()
         self._go_on()
         self._world.stirred()
@@ -216,7 +266,7 @@ class Agent:
     def _ask(self, done_s: float, then: Then) -> None:
         if self.shelf.full or self.cut:
             return self._later(RETRY_S, lambda: self._ask(done_s, then))
-        if self.shelf.is_fenced(self.number):
+        if self.shelf.is_fenced(self.number, self.incarnation):
             self.script.stop()
             return self._finish(Outcome.CANCELLED)
         return self._later(FENCE_S, lambda: self._commit(done_s, then))
@@ -228,7 +278,7 @@ class Agent:
         return then()
 
     def _put(self, done_s: float) -> None:
-        number = self._kept.number + 1 if self._kept else 1
+        number = self._kept.number + 1 if self._kept else first_number(self.incarnation) + 1
         made = Set((self.number, number), done_s)
         self.shelf.commit(made)
         self._world.promises.committed(self.machine.run, self.shelf, made)
@@ -257,7 +307,9 @@ class Agent:
             return self._later(RETRY_S, lambda: self._finish(outcome))
         self.outcome, self._ended_at = outcome, self._clock()
         self.shelf.failures += outcome is Outcome.FAILED
+        self.ended_at = self._timeline.now
         self._world.note(f"{self.machine.key} reports {outcome}")
+        self._world.leases.settle(self.machine)
         self._world.stirred()
         if outcome is Outcome.BUDGET_REACHED:
             self._leave()
@@ -275,7 +327,7 @@ class Agent:
 
     def _leave(self, done_s: float | None = None) -> None:
         """The machine removes itself."""
-        if self.alive and done_s is not None and not self.shelf.is_fenced(self.number):
+        if self.alive and done_s is not None and not self.shelf.is_fenced(self.number, self.incarnation):
             self._put(done_s)
         self.die()
         self._world.cloud.release(self.machine.key)

@@ -32,6 +32,7 @@ class Cloud:
         self.made: Callable[[Machine], None] = lambda _: None
         self.booted: Callable[[Machine], None] = lambda _: None
         self.died: Callable[[Machine], None] = lambda _: None
+        self.taking: Callable[[], None] = lambda: None  # somebody may look before a machine is taken away
         self.faults: Counter[Fault] = Counter()  # those that hold now, and those that wait for the next request
         self.closed: Counter[str] = Counter()  # by place
         self.prices = {place.name: place.usd_per_hour for place in scenario.places}
@@ -50,26 +51,28 @@ class Cloud:
             }
         return self._markets[id(job)]
 
-    def start(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None = None) -> None:
+    def start(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None = None, lease_s: float = 0.0) -> None:
         """The same key never gives two machines, whatever the answer says."""
         if key in self.machines:
             return
-        for fault in (Fault.START_REFUSED, Fault.START_THROTTLED, Fault.START_UNTOLD):
+        if self.faults[Fault.LOGGED_OUT]:
+            raise ProviderFailed(Fault.LOGGED_OUT)
+        for fault in (Fault.START_REFUSED, Fault.START_THROTTLED, Fault.START_TOO_DEAR, Fault.START_UNTOLD):
             if self.faults[fault]:
                 self.faults[fault] -= 1
                 if fault is Fault.START_UNTOLD:
-                    self._make(key, run, offer, fuse)
+                    self._make(key, run, offer, fuse, lease_s)
                 raise ProviderFailed(fault)
-        self._make(key, run, offer, fuse)
+        self._make(key, run, offer, fuse, lease_s)
 
     def look(self) -> list[NodeSight]:
-        if self.faults[Fault.BLIND]:
+        if self.faults[Fault.BLIND] or self.faults[Fault.LOGGED_OUT]:
             raise ProviderFailed(Fault.BLIND)
         return [machine.sight() for machine in self.machines.values() if not machine.unseen]
 
     def stop(self, key: str) -> None:
         """The server's request; a machine's own is `release`."""
-        if self.faults[Fault.STOP_REFUSED]:
+        if self.faults[Fault.STOP_REFUSED] or self.faults[Fault.LOGGED_OUT]:
             raise ProviderFailed(Fault.STOP_REFUSED)
         if key in self.machines and not self.machines[key].unseen:  # what it does not know of it cannot release
             self.release(key)
@@ -87,10 +90,24 @@ class Cloud:
     def take_away(self, machine: Machine, reason: str, *, taken: bool = True) -> None:
         """What is left of it is seen, and costs nothing, until it is released."""
         if not machine.off:
+            self.taking()
             machine.taken = taken
             machine.switch_off(self._timeline.now, reason)
             self.died(machine)
             self._changed()
+            if taken and self._scenario.restore_s and machine.offer and machine.offer.spot:
+                self._timeline.after(self._scenario.restore_s, lambda: self._restore(machine))
+
+    def _restore(self, machine: Machine) -> None:
+        """As long as nobody has released it, and its lease is not over by then."""
+        now, there = self._timeline.now, machine.off and not machine.releasing and machine.key in self.machines
+        if not there or now > machine.created_at + machine.first_lease_s:
+            return
+        if machine.offer and self.closed[machine.offer.place] > 0:
+            self._timeline.after(self._scenario.restore_s, lambda: self._restore(machine))
+            return
+        machine.switch_on(now)
+        self._boot_later(machine)
 
     def close(self, place: str) -> None:
         """Its spot machines are taken back, and it gives no new ones."""
@@ -116,16 +133,19 @@ class Cloud:
         now = self._timeline.now
         return self.bills.get(run, 0.0) + sum(one.cost(now) for one in self.machines.values() if one.run == run)
 
-    def _make(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None) -> None:
+    def _make(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None, lease_s: float) -> None:
         price = self.prices[offer.place] if offer else Decimal(0)
         machine = self.machines[key] = Machine(key, run, offer, self._timeline.now, price)
-        machine.fuse = fuse
+        machine.fuse, machine.lease_s, machine.first_lease_s = fuse, lease_s, lease_s
         self.made(machine)
         if offer and self.closed[offer.place] > 0:
             machine.trouble = "no-capacity"
             machine.switch_off(self._timeline.now, "there is none to be had")
             self._timeline.after(2.0, self._changed)
             return
+        self._boot_later(machine)
+
+    def _boot_later(self, machine: Machine) -> None:
         boots = self._scenario.boot_s
         self._boots += 1
         self._timeline.after(boots[self._boots % len(boots)], lambda: self._boot(machine))
@@ -148,5 +168,5 @@ class Cloud:
     def _offer(self, place: str, *, spot: bool) -> Offer:
         release_s, ready_s = self._scenario.release_s, max(self._scenario.boot_s)
         price = self.prices[place]
-        lease_s = self._scenario.lease_s + LAST_WORDS_S
-        return Offer(NAME, "small", place, price, spot=spot, release_s=release_s, ready_s=ready_s, lease_s=lease_s)
+        idle_s = self._scenario.idle_s + LAST_WORDS_S
+        return Offer(NAME, "small", place, price, spot=spot, release_s=release_s, ready_s=ready_s, idle_s=idle_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 
@@ -11,14 +12,26 @@ from stoker.testing.world.cloud import NAME
 from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario
 
 BAD_WEATHER_S = 3600.0
-LONG_FAULTS = (Fault.HANG, Fault.CUT_OFF, Fault.UNSEEN, Fault.FULL_STORE, Fault.BLIND, Fault.NO_CAPACITY, Fault.DEAR)
+LONGEST_S = 432_000.0  # of a lease
+LONG_FAULTS = (
+    Fault.HANG,
+    Fault.CUT_OFF,
+    Fault.UNSEEN,
+    Fault.FULL_STORE,
+    Fault.BLIND,
+    Fault.NO_CAPACITY,
+    Fault.DEAR,
+    Fault.LOGGED_OUT,
+    Fault.STORE_HANGS,
+    Fault.KEY_ROTATED,
+)
 
 
 def calm(seed: int, *, cloud: bool = False) -> Scenario:
     """One run, and nothing happens to it."""
     drawn = random.Random(seed)
     plan = Plan(_job(NAME if cloud else "local", retries=0), work_s=drawn.uniform(60, 3600), save_every_s=600.0)
-    return Scenario(seed, (plan,), places=_places(drawn) if cloud else (), lease_s=600.0 if cloud else 0.0)
+    return Scenario(seed, (plan,), places=_places(drawn) if cloud else (), lease_s=LONGEST_S if cloud else 0.0)
 
 
 def stormy(seed: int) -> Scenario:
@@ -36,8 +49,55 @@ def stormy(seed: int) -> Scenario:
         slots=drawn.randint(1, 3),
         boot_s=tuple(drawn.choice((3.0, 20.0, 60.0, 200.0)) for _ in range(5)) if cloud else (0.2,),
         release_s=drawn.choice((1.0, 5.0, 30.0)) if cloud else 0.1,
-        lease_s=600.0 if cloud else 0.0,
+        lease_s=LONGEST_S if cloud else 0.0,
     )
+
+
+def away(seed: int) -> Scenario:
+    """Runs of hours on spot machines that are evicted and made again, while the server is away for most of it."""
+    drawn = random.Random(seed)
+    plans = tuple(
+        Plan(
+            _job(
+                NAME,
+                drawn.choice((0, 0, 1)),
+                drawn.choice(("spot", "spot", "fallback", "deadline")),
+                drawn.choice(("", "", "0.20", "1.00", "5.00")),
+                drawn.choice((0.0, 0.0, 12 * 3600.0)),
+                drawn.choice((0.0, 0.0, 1800.0, 4 * 3600.0)),
+            ),
+            at=drawn.uniform(0, 300),
+            work_s=drawn.choice((600.0, 3600.0, 4 * 3600.0, 20 * 3600.0)),
+            save_every_s=drawn.choice((60.0, 300.0, 1200.0)),
+            save_s=drawn.choice((1.0, 5.0, 20.0)),
+            listens=drawn.random() < 0.6,
+            failures=drawn.choice((0, 0, 0, 1)),
+        )
+        for _ in range(drawn.randint(1, 2))
+    )
+    mishaps = [_absence(drawn) for _ in range(drawn.randint(1, 3))]
+    mishaps += [_eviction(drawn) for _ in range(drawn.randint(1, 6))]
+    mishaps += [_mishap(drawn, 3600.0) for _ in range(drawn.randint(0, 3))]
+    return Scenario(
+        seed,
+        plans,
+        tuple(sorted(mishaps, key=lambda one: one.at)),
+        places=_places(drawn),
+        boot_s=tuple(drawn.choice((3.0, 20.0, 60.0, 200.0)) for _ in range(5)),
+        release_s=drawn.choice((1.0, 5.0, 30.0)),
+        lease_s=LONGEST_S,
+        restore_s=drawn.choice((0.0, 5.0, 60.0, 900.0, 7200.0)),
+    )
+
+
+def _absence(drawn: random.Random) -> Mishap:
+    seconds = drawn.choice((600.0, 3600.0, 6 * 3600.0, 20 * 3600.0, 40 * 3600.0))
+    return Mishap(drawn.uniform(10, 8 * 3600), Fault.CRASH, 0, seconds, where=drawn.randint(0, 6))
+
+
+def _eviction(drawn: random.Random) -> Mishap:
+    notice_s = drawn.choice((0.0, 8.0, 30.0))
+    return Mishap(drawn.uniform(60, 12 * 3600), Fault.EVICTION, drawn.randrange(2), notice_s)
 
 
 def _plan(drawn: random.Random, *, cloud: bool) -> Plan:
@@ -62,15 +122,19 @@ def _cloud_job(drawn: random.Random, work_s: float) -> Job:
     budget = drawn.choice(("", "", "0.02", "0.05", "0.20", "1.00"))
     hours = drawn.choice((1.5, 2, 4, 8))
     deadline = max(hours * work_s, 900.0) if kind == "deadline" else 0.0
-    return _job(NAME, drawn.choice((0, 0, 1, 3)), kind, budget, deadline)
+    lease = drawn.choice((0.0, 0.0, 300.0, 900.0))
+    return _job(NAME, drawn.choice((0, 0, 1, 3)), kind, budget, deadline, lease)
 
 
 @cache
-def _job(on: str, retries: int, kind: str = "on-demand", budget: str = "", deadline: float = 0.0) -> Job:
+def _job(
+    on: str, retries: int, kind: str = "on-demand", budget: str = "", deadline: float = 0.0, lease: float = 0.0
+) -> Job:
     """Cached: to check that a job is valid takes longer than most lives."""
     spot = {"spot": Spot(), "fallback": Spot(fallback=Fallback.ON_DEMAND)}.get(kind)
     limit = Decimal(budget) if budget else None
-    return Job(name="job", run="true", on=on, retries=retries, spot=spot, budget=limit, deadline=deadline or None)
+    job = Job(name="job", run="true", on=on, retries=retries, spot=spot, budget=limit)
+    return replace(job, deadline=deadline or None, lease=lease or None)
 
 
 def _places(drawn: random.Random) -> tuple[Place, ...]:
@@ -90,6 +154,8 @@ def _mishap(drawn: random.Random, span_s: float) -> Mishap:
         seconds = drawn.choice((5.0, 60.0, 300.0))
     if fault in (Fault.EVICTION, Fault.DRILL):
         seconds = drawn.choice((0.0, 8.0, 30.0, 120.0))
+    if fault is Fault.LOSSES:
+        seconds = drawn.choice((30.0, 120.0, 400.0, 1000.0))
     if fault is Fault.FALSE_ALARM:
         seconds = drawn.uniform(1, 30)
     if fault is Fault.CRASH:

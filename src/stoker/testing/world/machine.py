@@ -27,6 +27,10 @@ class Machine:
         self.taken = False  # by the provider, as it does with spot machines
         self.unseen = 0  # how many troubles hide it from the provider's list
         self.lease_until = math.inf  # while the server renews it
+        self.lease_s = 0.0  # what it was given last
+        self.given_at = now  # when
+        self.first_lease_s = 0.0  # as it was asked for: so long its provider makes it again
+        self.incarnation = 1
         self.renewed = False
         self.price = usd_per_hour
         self._since = now
@@ -43,6 +47,12 @@ class Machine:
     def switch_off(self, now: float, reason: str = "") -> None:
         if not self.off:
             self._cost, self._since, self.off, self.reason = self.cost(now), now, True, reason
+
+    def switch_on(self, now: float) -> None:
+        """Its provider makes it again, with an empty disk."""
+        self._since, self.off, self.up, self.taken, self.reason = now, False, False, False, ""
+        self.lease_until, self.renewed = math.inf, False
+        self.incarnation += 1
 
     def sight(self) -> NodeSight:
         if self.off:

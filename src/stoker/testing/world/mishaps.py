@@ -16,14 +16,20 @@ from stoker.testing.world.scenario import Fault, Mishap
 if TYPE_CHECKING:
     from stoker.testing.world.world import World
 
-LASTING = (Fault.STOP_REFUSED, Fault.BLIND)
-NEXT_REQUEST = (Fault.START_REFUSED, Fault.START_THROTTLED, Fault.START_UNTOLD, Fault.STOP_UNTOLD)
+LASTING = (Fault.STOP_REFUSED, Fault.BLIND, Fault.LOGGED_OUT)
+NEXT_REQUEST = (
+    Fault.START_REFUSED,
+    Fault.START_THROTTLED,
+    Fault.START_TOO_DEAR,
+    Fault.START_UNTOLD,
+    Fault.STOP_UNTOLD,
+)
+MANY = 8  # losses in a row
 
 
 def befall(world: World, mishap: Mishap) -> None:
     fault = mishap.fault
-    if fault in (Fault.CRASH, Fault.CLOCK, Fault.BLIND):
-        world.server.catch_up()
+    world.server.catch_up()
     world.note(f"-- {fault}" + (f" for {mishap.seconds:.0f} s" if mishap.seconds else ""))
     if fault in NEXT_REQUEST:
         world.cloud.faults[fault] += 1
@@ -103,6 +109,41 @@ def _full_store(world: World, mishap: Mishap) -> None:
     world.timeline.after(mishap.seconds, has_room)
 
 
+def _store_hangs(world: World, mishap: Mishap) -> None:
+    agents = [agent for agent in world.agents.values() if agent.alive]
+    shelves = list(world.shelves.values())
+    world.server.deafen(1)
+    for shelf in shelves:
+        shelf.full, shelf.hung = shelf.full + 1, shelf.hung + 1
+    for agent in agents:
+        agent.mute(by_store=True)
+
+    def answers() -> None:
+        for shelf in shelves:
+            shelf.full, shelf.hung = shelf.full - 1, shelf.hung - 1
+        for agent in agents:
+            agent.unmute(by_store=True)
+        world.server.deafen(-1)
+
+    world.timeline.after(mishap.seconds, answers)
+
+
+def _key_rotated(world: World, mishap: Mishap) -> None:
+    world.server.deafen(1)
+    world.timeline.after(mishap.seconds, lambda: world.server.deafen(-1))
+
+
+def _losses(world: World, mishap: Mishap) -> None:
+    def strike(left: int) -> None:
+        world.server.catch_up()
+        if agent := world.agent_of(mishap.run):
+            _death(world, agent, 0.0)
+        if left:
+            world.timeline.after(mishap.seconds, lambda: strike(left - 1))
+
+    strike(MANY)
+
+
 def _no_capacity(world: World, mishap: Mishap) -> None:
     if not world.scenario.places:
         return
@@ -152,6 +193,9 @@ def _drill(world: World, mishap: Mishap) -> None:
 
 ELSEWHERE: dict[Fault, Callable[[World, Mishap], None]] = {
     Fault.FULL_STORE: _full_store,
+    Fault.STORE_HANGS: _store_hangs,
+    Fault.KEY_ROTATED: _key_rotated,
+    Fault.LOSSES: _losses,
     Fault.NO_CAPACITY: _no_capacity,
     Fault.DEAR: _dear,
     Fault.CRASH: _crash,

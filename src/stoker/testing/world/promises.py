@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from stoker.engine import meter
 from stoker.engine.keys import spare_key
-from stoker.engine.lifecycle import MOST_LOST
-from stoker.engine.market import WEATHER
+from stoker.engine.patience import MOST_LOST, was_lost, without_progress
 from stoker.model import checkpoint
 from stoker.model.orders import Wish
 from stoker.model.report import Outcome
@@ -91,8 +90,23 @@ class Promises:
         if before and before.state.ended and _end(before) != _end(run):
             raise Broken("one end", f"{run.name} had ended as {before.state} and is now {run.state}")
         self._keys.setdefault(run.id, set()).update(self._named(run))
+        self._no_healthy_node_is_lost(before, run)
         if run.state is RunState.PAUSED:
             self._world.paused(run)
+
+    def _no_healthy_node_is_lost(self, before: Run | None, run: Run) -> None:
+        """Whatever the store does: a node that only its store keeps from being heard is not given up for silence."""
+        newest, agent = run.attempt, self._world.agents.get(run.attempt.key if run.attempt else "")
+        was = before.attempt if before else None
+        if not newest or not agent or not agent.healthy:
+            return
+        shelf = self._world.shelves[run.id]
+        if shelf.full > shelf.hung:  # it cannot even write its first word
+            return
+        if was and was.key == newest.key and was.state.over:
+            return
+        if newest.state is AttemptState.LOST and newest.message.startswith(("no heartbeat", "its node was there")):
+            raise Broken("no healthy node is lost", f"{newest.key} of {run.name}: {newest.message}")
 
     def _named(self, run: Run) -> set[str]:
         named = {attempt.key for attempt in run.attempts} | {spare_key(run)}
@@ -111,7 +125,8 @@ class Promises:
         dearest = max((float(place.usd_per_hour) for place in scenario.places), default=0.0) * float(DEAR)
         away = {fault: sum(one.seconds for one in scenario.mishaps if one.fault is fault) for fault in Fault}
         leaving_s = max(plan.save_s for plan in scenario.plans) + scenario.release_s + LEAP_S
-        unseen_s = away[Fault.BLIND] + away[Fault.CRASH] + leaving_s if away[Fault.DEAR] else 0.0
+        blind_s = sum(away[one] for one in (Fault.BLIND, Fault.LOGGED_OUT, Fault.STORE_HANGS, Fault.KEY_ROTATED))
+        unseen_s = blind_s + away[Fault.CRASH] + leaving_s if away[Fault.DEAR] else 0.0
         return SMALLEST_USD + (away[Fault.CLOCK] + unseen_s) * dearest / 3600
 
     def _one_at_a_time(self) -> None:
@@ -141,8 +156,7 @@ def _up_to(shelf: Shelf) -> set[tuple[int, int]]:
 def _right(run: Run) -> bool:
     """The end follows from what the attempts reported."""
     outcomes = [attempt.outcome for attempt in run.attempts if attempt.outcome]
-    counted = [attempt for attempt in run.attempts if attempt.trouble not in WEATHER]
-    lost = sum(one.state is AttemptState.LOST or one.outcome is Outcome.CANCELLED for one in counted)
+    lost = sum(was_lost(attempt) for attempt in without_progress(run))
     match run.state:
         case RunState.SUCCEEDED:
             return outcomes[-1:] == [Outcome.SUCCEEDED] and run.exit_code == 0

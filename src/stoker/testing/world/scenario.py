@@ -22,10 +22,15 @@ class Fault(StrEnum):
     FULL_STORE = "full-store"  # nothing of the run can be written
     START_REFUSED = "start-refused"  # the next request for a node fails
     START_THROTTLED = "start-throttled"  # the same, with an error that is the weather
+    START_TOO_DEAR = "start-too-dear"  # the same, because spot costs more than the run may pay
     START_UNTOLD = "start-untold"  # the node is made, and the answer says that it failed
     STOP_REFUSED = "stop-refused"  # requests to release a node fail
     STOP_UNTOLD = "stop-untold"  # the next one is carried out, and the answer says that it failed
     BLIND = "blind"  # the provider does not answer
+    LOGGED_OUT = "logged-out"  # the login has expired: the provider refuses everything
+    STORE_HANGS = "store-hangs"  # nobody can read or write anything of any run
+    KEY_ROTATED = "key-rotated"  # the server can use the store no more; nodes can
+    LOSSES = "losses"  # the node of a run dies, and so do the next ones, so many seconds after each other
     NO_CAPACITY = "no-capacity"  # of one place
     DEAR = "dear"  # the price of one place triples
     CRASH = "crash"  # of the server, at `where` in its next round; seconds: until it is back
@@ -81,7 +86,9 @@ class Scenario:
     slots: int = 2  # where there are no places: nodes at once
     boot_s: tuple[float, ...] = (20.0,)  # in turn
     release_s: float = 5.0  # until a machine that is given back costs no more
-    lease_s: float = 600.0
+    lease_s: float = 432_000.0  # the longest that a node has; 0: nodes have none
+    idle_s: float = 600.0  # of a node on which nobody works
+    restore_s: float = 0.0  # until the provider makes an evicted spot machine again; 0: it does not
     notice_s: float = 0.0  # before a place closes, for the machines there
     notes: str = field(default="", compare=False)
 

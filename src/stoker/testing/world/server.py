@@ -7,16 +7,17 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from stoker.engine import fuse, rounds
+from stoker.engine import fuse, lease, rounds
 from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
 from stoker.engine.keys import node_key, spare_key
+from stoker.engine.leftovers import GRACE_S, claimed, release_leftovers
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import GRACE_S, claimed, sweep
 from stoker.errors import ProviderFailed
 from stoker.model.money import Fuse
 from stoker.model.node import Need, NodeSight, NodeState, Offer
 from stoker.model.orders import Wish
+from stoker.model.report import Report
 from stoker.model.run import Attempt, Run, RunState
 from stoker.testing.world.scenario import Fault
 from stoker.testing.world.shelf import Word
@@ -28,7 +29,12 @@ if TYPE_CHECKING:
 LOOK_S = 1.0  # from something that happens to the round that sees it
 PATIENCE_S = 15.0
 SOON_S, LATE_S = 5.0, 120.0  # between rounds while something is waited for that does not announce itself
-CODES = {Fault.START_THROTTLED: "throttled"}
+RECOVERY_S = 60.0  # after the store has failed, until silence counts again
+CODES = {
+    Fault.START_THROTTLED: "throttled",
+    Fault.START_TOO_DEAR: "price-too-high",
+    Fault.LOGGED_OUT: "login-failed",
+}
 
 
 class Crashed(Exception):
@@ -47,10 +53,21 @@ class Server:
         self.clock_wrong_s = 0.0  # the same, now
         self._planned = float("inf")
         self._pause_s = SOON_S
+        self._deaf = 0  # how many troubles keep the store from being used
+        self._heard_from = 0.0  # silence counts from then on
         self._grace_s = 0.0 if world.scenario.lease_s else GRACE_S
         self._forget()
 
+    def deafen(self, by: int) -> None:
+        """The store cannot be used from here, or can again."""
+        self._deaf += by
+        self._heard_from = self._timeline.now + RECOVERY_S
+        self.wake(LOOK_S if by > 0 else RECOVERY_S + PATIENCE_S + 1.0)
+        self._world.stirred()
+
     def _forget(self) -> None:
+        self._said: dict[str, Report | None] = {}  # by node key: what was read last
+        self._unasked: set[str] = set()  # keys of nodes whose orders could not be written
         self._since = self._timeline.now
         self._wrong_s = self.clock_wrong_s
         self._told: dict[str, float] = {}
@@ -77,7 +94,7 @@ class Server:
     def crash(self, seconds: float) -> None:
         self._world.note(f"the server crashes, and is back in {seconds:.0f} s")
         self.up, self.crash_in, self._planned = False, None, float("inf")
-        self._world.leases.renew(())
+        self._world.leases.renew({})
         self._timeline.after(seconds, self._start)
 
     def _start(self) -> None:
@@ -107,7 +124,7 @@ class Server:
         try:
             sights = self._cloud.look()
         except ProviderFailed:
-            self._world.leases.renew(())
+            self._world.leases.renew({})
             return False
         self._step()
         runs = [run for run in self.saved.values() if run.tended]
@@ -124,7 +141,7 @@ class Server:
         changed = self._save(decisions)
         self._step()
         actions = [action for decision in decisions for action in decision.actions]
-        self._act([*actions, *self._sweep(sights)])
+        self._act([*actions, *self._leftovers(sights)])
         return changed
 
     def _save(self, decisions: list[Decision]) -> bool:
@@ -137,20 +154,30 @@ class Server:
         return any(decision.events for decision in decisions)
 
     def _act(self, actions: list[Action]) -> None:
-        self._world.leases.renew({_newest(one.run).key for one in actions if isinstance(one, TellAgent)})
+        told = [one for one in actions if isinstance(one, TellAgent)]
+        self._world.leases.renew({_newest(one.run).key: self._lease_s(one.run, one.fuse) for one in told})
         for action in actions:
             self._perform(action)
             self._step()
 
     def _perform(self, action: Action) -> None:
         match action:
+            case StartNode(run) if self._deaf:
+                self._unasked.add(_newest(run).key)
+            case StartSpare(run) if self._deaf:
+                self._unasked.add(node_key(run, _newest(run).number + 1))
+            case TellAgent(run) if self._deaf:
+                if run.wish is Wish.CANCEL:
+                    self._told.setdefault(_newest(run).key, self._timeline.now)
             case StartNode(run):
+                self._unasked.discard(_newest(run).key)
                 self._order(run)
-                self._start_node(run, _newest(run), action.fuse)
+                self._start_node(run, _newest(run), action.fuse, self._lease_s(run, action.fuse))
             case StartSpare(run):
                 number = _newest(run).number + 1
+                self._unasked.discard(node_key(run, number))
                 ahead = replace(_newest(run), number=number, key=node_key(run, number), offer=_newest(run).spare)
-                self._start_node(run, ahead, action.fuse)
+                self._start_node(run, ahead, action.fuse, lease.idle(self._world.features))
             case TellAgent(run):
                 self._tell(run, action)
             case StopNode(_, key):
@@ -163,9 +190,14 @@ class Server:
         if agent := self._world.agents.get(_newest(run).key):
             agent.begin()
 
-    def _start_node(self, run: Run, attempt: Attempt, fuse: Fuse | None) -> None:
+    def _lease_s(self, run: Run, fuse: Fuse | None) -> float:
+        attempt = _newest(run)
+        told = fuse or self._world.shelves[run.id].word(attempt.number).fuse
+        return lease.lease_s(run, attempt, told, self._world.features, self.now)
+
+    def _start_node(self, run: Run, attempt: Attempt, fuse: Fuse | None, lease_s: float) -> None:
         try:
-            self._cloud.start(attempt.key, run.id, attempt.offer, fuse)
+            self._cloud.start(attempt.key, run.id, attempt.offer, fuse, lease_s)
         except ProviderFailed as error:
             self._world.note(f"{attempt.key} cannot be started: {error.message}")
             self._trouble[attempt.key] = error.message
@@ -179,6 +211,8 @@ class Server:
             self._told.setdefault(attempt.key, self._timeline.now)
         before = shelf.word(attempt.number)
         word.fuse = word.fuse or before.fuse
+        if word.fuse != before.fuse:
+            shelf.told_at[attempt.number] = self._timeline.now
         if word != before:
             shelf.words[attempt.number] = word
             if agent := self._world.agents.get(attempt.key):
@@ -188,9 +222,15 @@ class Server:
         try:
             self._cloud.stop(key)
         except ProviderFailed:
+            if self._is_over(key):
+                self._world.leases.cut(key)
             return
         self._told.pop(key, None)
         self._trouble.pop(key, None)
+
+    def _is_over(self, key: str) -> bool:
+        attempts = self.saved[key.rpartition("-")[0]].attempts
+        return any(one.key == key and one.state.over for one in attempts)
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
         attempt = run.attempt
@@ -204,34 +244,56 @@ class Server:
             spare = NodeSight(ahead, NodeState.GONE, self._trouble[ahead], self._code(ahead))
         current = mine.pop(attempt.key, None) if attempt.key in claimed([run]) else None
         agent = self._world.agents.get(attempt.key)
-        silent_since = agent.silent_since if agent else None
+        if current and current.state is NodeState.GONE and self._deaf and run.wish is not Wish.CANCEL:
+            current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
         told = self._told.get(attempt.key)
         return Sighting(
             node=current,
-            report=agent.said() if agent else None,
+            report=self._read(attempt.key),
+            deaf=bool(self._deaf) or self._timeline.now < self._heard_from,
+            unasked=tuple(self._unasked),
+            waits="its store refuses the key" if attempt.key in self._unasked else "",
             spare=spare,
             leftovers=tuple(mine),
             nodes=nodes,
             still=tuple(key for key, sight in mine.items() if sight.still),
-            silent_s=0.0 if silent_since is None else self._timeline.now - max(silent_since, self._since),
+            silent_s=self._silent_s(agent.silent_since if agent else None),
             patience_s=PATIENCE_S,
             wished_s=self._timeline.now - told if told is not None else 0.0,
-            outlives_s=self._world.outlives_s,
+            outlives_s=self._outlives_s(run),
+            lingers_s=lease.idle(self._world.features) + self._world.leaving_s,
+            said_at=moment(agent.ended_at + self._wrong_s) if agent and agent.ended_at is not None else None,
             trouble=self._trouble.get(attempt.key, ""),
             trouble_code=self._code(attempt.key) if attempt.key in self._trouble else "",
         )
 
+    def _read(self, key: str) -> Report | None:
+        agent = self._world.agents.get(key)
+        if not self._deaf:
+            self._said[key] = agent.said() if agent else None
+        return self._said.get(key)
+
+    def _silent_s(self, since: float | None) -> float:
+        """Silence counts only while the store answers."""
+        if since is None or self._deaf:
+            return 0.0
+        return max(self._timeline.now - max(since, self._since, self._heard_from), 0.0)
+
+    def _outlives_s(self, run: Run) -> float:
+        lease_s = lease.longest(run.job, self._world.features, budget=run.budget is not None)
+        return lease_s + self._world.leaving_s if lease_s else 0.0
+
     def _code(self, key: str) -> str:
         return CODES.get(Fault(self._trouble[key]), "provider-failed")
 
-    def _sweep(self, sights: list[NodeSight]) -> list[StopNode]:
+    def _leftovers(self, sights: list[NodeSight]) -> list[StopNode]:
         needed = claimed([run for run in self.saved.values() if run.open])
         now = self._timeline.now
         self._unclaimed = {s.key: self._unclaimed.get(s.key, now) for s in sights if s.key not in needed}
         if not self._unclaimed:
             return []
         ages = {key: now - since for key, since in self._unclaimed.items()}
-        return sweep(self._world.provider, sights, needed, ages, self._grace_s)
+        return release_leftovers(self._world.provider, sights, needed, ages, self._grace_s)
 
     def _plan(self, *, changed: bool) -> None:
         """The next round: soon after a change, later and later while nothing does."""

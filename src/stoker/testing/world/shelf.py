@@ -30,28 +30,30 @@ class Word:
 @dataclass(slots=True)
 class Shelf:
     full: int = 0  # how many troubles keep it from being written to
+    hung: int = 0  # how many of those keep everybody from reading it, too
     orders: set[int] = field(default_factory=set)  # of attempts
     words: dict[int, Word] = field(default_factory=dict)
+    told_at: dict[int, float] = field(default_factory=dict)  # by attempt: when it was told what it may spend
     begun: set[int] = field(default_factory=set)  # attempts whose first report is there: each is begun once
     sets: dict[Position, Set] = field(default_factory=dict)
     fences: list[Fence] = field(default_factory=list)
     failures: int = 0  # attempts that ended with the script's own failure
     head: Set | None = None  # what the world itself knows to be the newest of whoever had the right to commit
 
-    def is_fenced(self, attempt: int) -> bool:
-        return checkpoint.fenced(attempt, self.fences)
+    def is_fenced(self, attempt: int, incarnation: int = 1) -> bool:
+        return checkpoint.fenced(attempt, self.fences, incarnation)
 
-    def take_over(self, attempt: int) -> Set | None:
+    def take_over(self, attempt: int, incarnation: int = 1) -> Set | None:
         """Raises the fence of an attempt, and gives what it goes on from. What `agent/restoring.py` does."""
-        self.fences.append(checkpoint.claim(attempt))
+        self.fences.append(checkpoint.claim(attempt, incarnation))
         known = checkpoint.visible(self.sets, self.fences)
         found = self.sets[known[0]] if known else None
-        self.fences[-1] = Fence(attempt, *(found.position if found else (0, 0)))
+        self.fences[-1] = Fence(attempt, *(found.position if found else (0, 0)), incarnation)
         return found
 
     def commit(self, made: Set) -> None:
         self.sets[made.position] = made
-        if all(fence.attempt <= made.position[0] for fence in self.fences):
+        if not checkpoint.fenced(made.position[0], self.fences, checkpoint.author(made.position)[1]):
             self.head = made
 
     def word(self, attempt: int) -> Word:

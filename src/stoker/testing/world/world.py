@@ -7,6 +7,7 @@ from functools import partial
 
 from stoker.engine.fuse import set_budget
 from stoker.errors import BudgetTooSmall
+from stoker.model.node import Features
 from stoker.model.run import Run, RunState
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import NAME, Cloud
@@ -29,7 +30,7 @@ class World:
         self.trace: list[str] | None = [] if trace else None
         self.timeline = Timeline()
         self.cloud = Cloud(scenario, self.timeline, self.stirred)
-        self.leases = Leases(self.cloud, self.timeline, scenario.lease_s)
+        self.leases = Leases(self.cloud, self.timeline, scenario.idle_s)
         self.promises = Promises(self)
         self.server = Server(self)
         self.shelves: dict[str, Shelf] = {}
@@ -37,8 +38,8 @@ class World:
         self.crash_s = 0.0  # for how long the server will be away
         self.provider = NAME if scenario.places else "local"
         self.slots = {self.provider: None if scenario.places else scenario.slots}
-        leaving_s = max(scenario.boot_s) + max(plan.save_s for plan in scenario.plans) + scenario.release_s
-        self.outlives_s = scenario.lease_s + leaving_s if scenario.lease_s else 0.0
+        self.features = Features(lease_s=scenario.lease_s, idle_s=scenario.idle_s)
+        self.leaving_s = max(scenario.boot_s) + max(plan.save_s for plan in scenario.plans) + scenario.release_s
         self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
         self._paused: set[str] = set()
         self._connect()
@@ -90,7 +91,9 @@ class World:
         self.cloud.made = self.promises.made
         self.cloud.booted = self._boot
         self.cloud.died = self._die
+        self.cloud.taking = self.server.catch_up
         self.leases.is_cut = lambda machine: self.agents[machine.key].cut > 0
+        self.leases.is_idle = lambda machine: self.agents[machine.key].outcome is not None
         self.leases.over = lambda machine: self.agents[machine.key].lease_over()
         self.leases.checked = self.promises.lease_is_over
         for number, plan in enumerate(self.scenario.plans):
@@ -137,11 +140,27 @@ class World:
 
     def _boot(self, machine: Machine) -> None:
         plan = self.scenario.plans[int(machine.run, 16)]
+        if machine.incarnation > 1 and machine.key in self.agents:
+            return self._resume(machine, Agent(self, machine, plan, self.shelves[machine.run]), self.timeline.now)
         agent = self.agents[machine.key] = Agent(self, machine, plan, self.shelves[machine.run])
         if agent.shelf.full:
             self.timeline.after(1.0, agent.begin)
         self.leases.begin(machine)
-        agent.begin()
+        return agent.begin()
+
+    def _resume(self, machine: Machine, agent: Agent, booted_at: float) -> None:
+        """It was evicted, and its provider made it again. What its agent said before stands until this one resumes."""
+        before, number = self.agents[machine.key], machine.incarnation
+        if machine.off or machine.releasing or machine.incarnation != number:
+            return None
+        if agent.shelf.full and self.timeline.now - booted_at < self.scenario.idle_s:
+            return self.timeline.after(5.0, lambda: self._resume(machine, agent, booted_at))
+        why = "its store cannot be read" if agent.shelf.full else agent.continue_from(before)
+        if why:
+            self.note(f"{machine.key} was restored, and removes itself: {why}")
+            return self.cloud.release(machine.key)
+        self.agents[machine.key] = agent
+        return self.leases.begin(machine)
 
     def _die(self, machine: Machine) -> None:
         if agent := self.agents.get(machine.key):
