@@ -15,7 +15,7 @@ from benchmarks.blobclients import BlobClient, Trip, clients, measured
 from benchmarks.commands import workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import REPOSITORY, VENV, Stoker, installed
-from stoker.stores.azure import WRITE, container_sas
+from stoker.stores.azure import WRITE, service_sas
 from stoker.stores.location import locate
 from stoker.testing.services import KEY, Azurite, run_azurite
 
@@ -140,7 +140,7 @@ def _there_and_back(client: BlobClient, place: Path, sets: list[DataSet], trips:
 
 def _container(azurite: Azurite) -> tuple[str, str]:
     url = azurite.new_container()
-    return url.rpartition("/")[2], container_sas(locate(url), KEY, WRITE, 3600)
+    return url.rpartition("/")[2], service_sas(locate(url), KEY, WRITE, 3600)
 
 
 def _check_same(data: DataSet, back: Path) -> None:

@@ -16,8 +16,10 @@ from typing import TypeVar
 from benchmarks.commands import workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
-from stoker.agent.keeping import Care, Checkpoints
+from stoker.agent.choosing import Care
+from stoker.agent.keeping import Checkpoints
 from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.openfiles import Opened
 from stoker.agent.restoring import put_back
 from stoker.client.handle import Run
 from stoker.model import layout
@@ -181,7 +183,12 @@ class _Disk:
         self._store.put(layout.orders("r", self._attempt), dump(orders))
         found = put_back(self._store, orders, folder, lambda _kind, _text: None)
         checkpoints = Checkpoints(
-            self._store, orders, folder.work, lambda: (None, {}), lambda _kind, _text: None, open_files=set
+            self._store,
+            orders,
+            folder.work,
+            lambda: (None, {}),
+            lambda _kind, _text: None,
+            open_files=lambda: Opened(set()),
         )
         checkpoints.begin_from(found)
         return checkpoints, folder.work

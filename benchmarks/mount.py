@@ -50,7 +50,7 @@ def run(plan: Plan) -> Result:
     large, small = plan.size(500_000_000, 50_000_000), plan.size(2_000, 200)
     with workplace() as place, run_azurite(REPOSITORY / ".services", within=place) as azurite:
         access, contents = _filled(azurite, large, small)
-        if reason := why_not(access.route(layout.content("0" * 64)), os.environ["PATH"]):
+        if reason := why_not(access.route(layout.content("bench", "0" * 64)), os.environ["PATH"]):
             raise CommandFailed(f"a store cannot be mounted here: {reason}")
         big, many = contents[:1], contents[1:]
         samples = plan.interleave(
@@ -93,9 +93,9 @@ def _filled(azurite: Azurite, large: int, small: int) -> tuple[Access, list[Want
     for size in (large, *[SMALL_BYTES] * small):
         data = os.urandom(size)
         sha256 = hashlib.sha256(data).hexdigest()
-        store.put(layout.content(sha256), data)
-        contents.append(Wanted(sha256, size, layout.content(sha256), sha256, sha256))
-    return grant(url, credential, reads=["data/"], writes=[], for_s=7200), contents
+        store.put(layout.content("bench", sha256), data)
+        contents.append(Wanted(sha256, size, layout.content("bench", sha256), sha256, sha256))
+    return grant(url, credential, reads=[layout.dataset("bench")], writes=[], for_s=7200), contents
 
 
 def _download(place: Path, access: Access, contents: list[Wanted]) -> Sample:
