@@ -2,20 +2,28 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(UPGRADE)
 # uv does not look where pip was told to find wheels.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: install frameworks demo test test-fast test-slow check lint types bench docs clean
+.PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit bench docs clean
 
 install: .venv/installed .services/installed .services/system
 frameworks: .venv/frameworks .services/installed .services/system
 
-.venv/installed: pyproject.toml
+.venv/uv: requirements/installer.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "error: Stoker needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.5'
-	$(INSTALL) --editable '.[azure]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+	  --requirement requirements/installer.txt
+	@touch $@
+
+# Exactly the files of the lock, and nothing that is built from a source: what was not reviewed is not run.
+.venv/installed: .venv/uv pyproject.toml requirements/development.txt
+	$(INSTALL) --require-hashes --only-binary :all: --requirement requirements/development.txt
+	$(INSTALL) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # Azurite, the Azure Blob that tests speak to.
@@ -62,11 +70,16 @@ SYSTEM := openssh-server openssh-client sudo
 demo: .venv/torch .services/installed  ## the whole mission: trained on a spot machine, evicted, resumed, brought back
 	@$(BIN)/python examples/demo.py
 
-test: frameworks  ## everything but the long proofs
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+PYTEST := .ci/tests
+
+test: frameworks  ## everything but the heavy tests and the long proofs
+	$(PYTEST) -m "not slow and not heavy"
+
+test-heavy: frameworks  ## what takes long, and is still part of every check
+	$(PYTEST) -m "heavy and not slow"
 
 test-fast: install  ## the pure rings
-	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow"
+	$(BIN)/pytest -q tests/unit tests/contract tests/simulation -m "not slow and not heavy"
 
 test-slow: frameworks .venv-az/installed .venv-tensorflow/installed  ## the long proofs
 	$(BIN)/pytest -m slow
@@ -78,7 +91,18 @@ lint: install
 types: frameworks
 	$(BIN)/mypy
 
-check: lint types test  ## exactly what CI runs
+# With UPGRADE=--upgrade everything is renewed, else only what no longer fits. Frameworks have their versions in
+# pyproject.toml: which file of torch is installed depends on the machine, so it has no hash here.
+lock: .venv/uv  ## the versions and hashes of everything that server, tests and CI install
+	echo uv | $(LOCK) --output-file requirements/installer.txt -
+	$(LOCK) --extra azure --output-file requirements/server.txt pyproject.toml
+	$(LOCK) --extra azure --group dev --constraint requirements/server.txt --output-file requirements/development.txt \
+	  pyproject.toml
+
+audit: install  ## what is installed against the lock, and the lock against known vulnerabilities
+	$(BIN)/python .ci/audit.py
+
+check: lint types test test-heavy  ## exactly what CI runs
 
 bench: frameworks  ## Stoker beside its peers; writes benchmarks/results
 	$(BIN)/python -m benchmarks
