@@ -263,12 +263,25 @@ def _sentences(of: type[Any]) -> str:
 _API_HEAD = f"""{_NOTE}
 # The API
 
-Loopback HTTP with JSON. `server.json` in Stoker's home holds the URL and the token; send the token as
-`Authorization: Bearer <token>`. The whole description, with the fields of every body, is served as OpenAPI at
-`/v1/openapi.json`. Errors have the shape and the codes of [errors](errors.md). It has no promise of stability before
-1.0: programs are better served by the [Python SDK](../guides/python-sdk.md). In [shapes](#shapes), fields in bold are
-required.
+HTTP with JSON, on the Unix socket `server.sock` in Stoker's home. `server.json` beside it holds the token; send it as
+`Authorization: Bearer <token>`:
+
+```sh
+token=$(python3 -c 'import json; print(json.load(open("server.json"))["token"])')
+curl --unix-socket server.sock -H "Authorization: Bearer $token" http://localhost/v1/runs
+```
+
+After `stoker server start --port 8080` the same is at `http://127.0.0.1:8080`. Any user of the computer can take a port
+that is free, so ask for `/v1/proof` before you send the token there: a server that knows the token answers with the
+HMAC-SHA256 of `stoker server <nonce>` under it. Commands and the Python SDK do so.
+
+The whole description, with the fields of every body and answer, is served as OpenAPI at `/v1/openapi.json`. Errors have
+the shape and the codes of [errors](errors.md). Besides the statuses named below, every call answers 401 without the
+token, 408 and 413 for a body that is too slow or too large, and 422, naming the field, for one that has the wrong form.
+It has no promise of stability before 1.0: programs are better served by the
+[Python SDK](../guides/python-sdk.md). In [shapes](#shapes), fields in bold are required.
 """
+_EVERY_CALL = {"200", "401", "408", "413", "422"}
 
 
 def api_page() -> str:
@@ -306,18 +319,28 @@ def _calls(document: Mapping[str, Any], shapes: dict[str, Mapping[str, Any]]) ->
             if call.get("description"):
                 yield f"\n{_prose(call['description'])}\n"
             for verb, body in (("Takes", call.get("requestBody")), ("Answers with", call["responses"]["200"])):
-                for shape in _shapes(body):
-                    shapes[shape["title"]] = shape
-                    yield f"\n{verb} a [`{shape['title']}`](#{shape['title'].lower()}).\n"
+                yield from _body(verb, body, document["components"]["schemas"], shapes)
             query = [one for one in call.get("parameters", []) if one["in"] == "query"]
             if query:
                 rows = [(f"`{one['name']}`", one["schema"]["type"], _given(one["schema"])) for one in query]
                 yield "\n" + _table(("query", "type", "default"), rows)
+            if failures := sorted(set(call["responses"]) - _EVERY_CALL):
+                yield f"\nMay fail with {', '.join(failures)}.\n"
 
 
-def _shapes(body: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
-    found = (content["schema"] for content in (body or {}).get("content", {}).values())
-    return [shape for shape in found if "title" in shape and "properties" in shape]
+def _body(
+    verb: str, body: Mapping[str, Any] | None, known: Mapping[str, Any], shapes: dict[str, Mapping[str, Any]]
+) -> Iterator[str]:
+    for media, content in (body or {}).get("content", {}).items():
+        shape = content.get("schema", {})
+        shape = known[shape["$ref"].rpartition("/")[2]] if "$ref" in shape else shape
+        if "title" in shape and "properties" in shape:
+            shapes[shape["title"]] = shape
+            yield f"\n{verb} a [`{shape['title']}`](#{shape['title'].lower()}).\n"
+        elif "properties" in shape:
+            yield f"\n{verb} " + ", ".join(f"`{name}`" for name in shape["properties"]) + ".\n"
+        else:
+            yield f"\n{verb} `{media}`.\n"
 
 
 def _shape(name: str, shape: Mapping[str, Any]) -> str:
