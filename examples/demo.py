@@ -35,7 +35,7 @@ def main() -> None:
             here.type(f"stoker run spot.yaml --twin {PYTHON}")
         here.type(f"ls outputs/{RUN}", "what came back")
         here.type(f"stoker receipt {RUN}", "the bill")
-        here.type("stoker sweep", "what is left in the cloud")
+        here.type("stoker cleanup", "what is left in the cloud")
         here.type("stoker twin down")
     shown = os.path.relpath(PLACE / "ncf" / "outputs" / RUN / "recommendations.html")
     print(f"\nThat took {time.monotonic() - begun:.0f} s. Your films as a page: {shown}")

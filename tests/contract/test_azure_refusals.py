@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from stoker.testing.twin import TwinHandle, twin
 
 OWNER, READER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635", "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 NOWHERE = "00000000-0000-0000-0000-000000000000"
-SIZE = "Standard_B1s"
+SIZE = "Standard_D2s_v5"
 
 
 @pytest.fixture(scope="module")
@@ -219,9 +220,22 @@ def test_a_size_that_a_region_has_none_of_and_a_quota_are_the_weather(team: Team
         _until_refused(team, provider, "r-1")
     team.cloud.order("calm")
     team.cloud.order("quota", region="eastus", family="cores", limit=0)
-    with pytest.raises(QuotaReached, match="allows 0 vCPUs; 0 are in use and 1 more were asked for"):
+    with pytest.raises(QuotaReached, match="in eastus is used up: limit 0, in use 0, asked for 2 more"):
         _until_refused(team, provider, "r-2")
     team.cloud.order("quota", region="eastus", family="cores", limit=100)
+
+
+def test_a_spot_price_above_the_limit_is_the_weather(team: Team) -> None:
+    provider = team.provider()
+    team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=0.5)
+    request = team.request("r-3")
+    assert request.offer
+    dear = replace(request, offer=replace(request.offer, spot=True), max_price=Decimal("0.1"))
+    provider.start(dear)
+    found = team.cloud.wait(lambda _: [one for one in provider.look() if one.key == "r-3" and one.trouble])[0]
+    assert (found.trouble, found.still) == ("price-too-high", True)
+    assert "current spot price '0.5 USD'" in found.reason
+    team.cloud.order("price", size=SIZE, region="eastus", usd_per_hour=None)
 
 
 def _until_refused(team: Team, provider: AzureProvider, key: str) -> None:

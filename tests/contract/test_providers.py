@@ -18,7 +18,7 @@ from stoker.model.snapshot import Snapshot
 from stoker.providers import Provider, Setup
 from stoker.providers.local import LocalProvider
 from stoker.stores.folder import FolderStore
-from stoker.testing.fake_provider import FakeProvider
+from stoker.testing.fake_provider import FakeProvider, RestoringFakeProvider
 from stoker.testing.providers import ProviderContract
 
 
@@ -36,6 +36,20 @@ class TestFakeProvider(ProviderContract):
     def take_away(self, provider: Provider, key: str) -> None:
         assert isinstance(provider, FakeProvider)
         provider.kill(key)
+
+
+class TestRestoringFakeProvider(TestFakeProvider):
+    def make(self, folder: Path) -> Provider:
+        return RestoringFakeProvider(self.nodes)
+
+    def test_a_restored_node_is_made_from_the_same_request(self, tmp_path: Path) -> None:
+        provider, request = RestoringFakeProvider(self.nodes), self.request(tmp_path, "r-1")
+        provider.start(request)
+        provider.kill("r-1")
+        assert [one.state for _ in range(2) for one in provider.look()] == [NodeState.GONE, NodeState.UP]
+        assert provider.started == [request, request]
+        provider.stop("r-1")
+        assert provider.look() == []
 
 
 class TestLocalProvider(ProviderContract):

@@ -24,7 +24,7 @@ STORY = (
     "recommendations.html",
     "useful",
     "attempt 1 evicted",
-    "$ stoker sweep",
+    "$ stoker cleanup",
     "0 resources left, $0.00/h",
     "the twin is down",
 )

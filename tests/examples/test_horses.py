@@ -200,7 +200,10 @@ PLAIN = ("train_plain.py", 24, ('"epoch": 6', '"epoch": '))
 
 @pytest.mark.parametrize(
     ("script", "epochs", "moments"),
-    [pytest.param(*CALLBACK, id="callback"), pytest.param(*PLAIN, id="plain", marks=pytest.mark.slow)],
+    [
+        pytest.param(*CALLBACK, id="callback", marks=pytest.mark.heavy),
+        pytest.param(*PLAIN, id="plain", marks=pytest.mark.slow),
+    ],
 )
 def test_evicted_twice_it_ends_as_an_undisturbed_training_does(
     tmp_path: Path, cache: Path, stoker: Callable[..., str], script: str, epochs: int, moments: tuple[str, ...]
@@ -229,6 +232,7 @@ def test_the_small_form_tells_95_of_100_images_right(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "outputs" / "result.json").read_text())["val_accuracy"] >= 0.95
 
 
+@pytest.mark.heavy
 def test_the_plain_script_goes_on_from_its_newest_whole_checkpoint_whatever_lies_beside_it(
     tmp_path: Path, cache: Path
 ) -> None:

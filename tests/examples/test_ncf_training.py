@@ -208,6 +208,7 @@ def test_a_bad_personal_file_ends_before_anything_is_written(tmp_path: Path, cac
     assert [path.name for path in tmp_path.iterdir()] == ["mine.csv"]
 
 
+@pytest.mark.heavy
 def test_a_target_ends_it_and_a_missed_one_is_a_failure(tmp_path: Path, cache: Path) -> None:
     quick = (*QUICK, "--cache", cache)
     said = program("train.py", *quick, "--target", 0.05, folder=tmp_path, OMP_NUM_THREADS="1")
@@ -218,6 +219,7 @@ def test_a_target_ends_it_and_a_missed_one_is_a_failure(tmp_path: Path, cache: P
     assert "--seed was 1 and is 2; to begin anew, move the checkpoints away" in changed
 
 
+@pytest.mark.heavy
 def test_two_processes_learn_what_one_does_and_one_of_them_recommends(tmp_path: Path, cache: Path, stoker: Any) -> None:
     """The same batches and masks, dealt out: only the order of sums differs."""
     short = (*QUICK, "--cache", str(cache), "--epochs", "2", "--ratings", "mine.csv")
@@ -254,6 +256,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[
     return folder, program("train.py", *LONGER, "--cache", cache, folder=folder, OMP_NUM_THREADS="1")
 
 
+@pytest.mark.heavy
 def test_killed_in_the_middle_it_ends_with_the_same_bits(
     tmp_path: Path, cache: Path, undisturbed: tuple[Path, str]
 ) -> None:
@@ -274,6 +277,7 @@ def test_killed_in_the_middle_it_ends_with_the_same_bits(
         assert same(Checkpoint.load_weights(one, part), Checkpoint.load_weights(other, part)), part
 
 
+@pytest.mark.heavy
 def test_killed_behind_the_last_batch_of_an_epoch_it_still_knows_its_loss(tmp_path: Path, cache: Path) -> None:
     """With one batch in an epoch, every save is behind the last."""
     one_batch = (*LONGER, "--batch_size", "1000000", "--cache", str(cache))
@@ -289,6 +293,7 @@ def test_killed_behind_the_last_batch_of_an_epoch_it_still_knows_its_loss(tmp_pa
     assert "loss 0.0000" not in losses[saved]
 
 
+@pytest.mark.heavy
 def test_evicted_run_of_stoker_ends_with_the_same_model(
     tmp_path: Path, cache: Path, stoker: Any, undisturbed: tuple[Path, str]
 ) -> None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from stoker.agent.processes import MARK
 from stoker.errors import Missing
 from stoker.model import layout
 from stoker.model.job import Job
@@ -69,7 +70,8 @@ class Node:
         paths = ["--folder", str(self.folder), "--environments", str(self.environments)]
         orders = ["--store", self.store.url, "--orders", layout.orders(RUN, self.attempt)]
         command = [sys.executable, "-I", "-S", str(self.agent), "run", *orders, *paths, *extra]
-        return subprocess.Popen(command, env={**os.environ, **variables}, stdin=subprocess.DEVNULL)
+        env = {**os.environ, MARK: self.key, **variables}  # so that `kill` finds the agent, too
+        return subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
 
     def run(self, run: str, files: Mapping[str, str | bytes] | None = None, **job: Any) -> Report:
         """Carries out an attempt from its orders to its final report."""
@@ -144,7 +146,7 @@ class Node:
 
     def processes(self) -> list[int]:
         """Living processes that carry the node's mark."""
-        mark, found = f"STOKER_NODE_KEY={self.key}".encode(), []
+        mark, found = f"{MARK}={self.key}".encode(), []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
                 alive = folder.joinpath("stat").read_text().rpartition(")")[2].split()[0] != "Z"

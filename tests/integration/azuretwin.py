@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import pytest
 from blobservice import BlobService
 from shell import Shell
 
@@ -38,9 +39,17 @@ TRAIN = """
 """
 STEPS, STEP_S = 100, 0.2
 
+# Once as Azure is on a good day, and once as on a bad one: it refuses, delays and forgets whatever it may. The fixture
+# `user` of the test's file gets the weather as its parameter.
+in_both_weathers = pytest.mark.parametrize(
+    "user", ["calm", pytest.param("hostile", marks=pytest.mark.heavy)], indirect=True
+)
+
 
 class Cloud:
     """The twin, as the weather has it in hand."""
+
+    blob: BlobService  # where the runs of its user are kept
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
@@ -87,6 +96,7 @@ def azure_user(root: Path, *twin_options: str) -> Iterator[tuple[Shell, Cloud]]:
     with BlobService(root / "blob") as blob:
         told = json.loads(shell.stoker("twin", "up", "--json", *twin_options).stdout)["twin"]
         cloud = Cloud(told)
+        cloud.blob = blob
         cloud.ask("expose", port=blob.port)
         set_up(shell, cloud)
         shell.environ |= {"BLOB_KEY": KEY, "BLOB_URL": blob.azurite.new_container()}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -20,6 +24,7 @@ class BlobService:
         self.folder = folder
         self.port = free_port()
         self.log = folder / "debug.log"
+        self.environ: dict[str, str] | None = None  # None: that of this process
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -33,6 +38,22 @@ class BlobService:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def rotate(self, key: str) -> None:
+        """From now on it takes another key of the account, and no token that was made with the old one."""
+        self.stop()
+        self.environ = {**os.environ, "AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"}
+        self.start()
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """It takes requests, and answers none of them."""
+        assert self._process
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
     def start(self) -> None:
         node = shutil.which("node")
         assert node, "Azurite needs node: apt-get install nodejs"
@@ -40,7 +61,9 @@ class BlobService:
         place = ["--location", str(self.folder / "blobs"), "--blobPort", str(self.port)]
         words = self.folder / "out.txt"
         with words.open("wb") as out:
-            self._process = subprocess.Popen([node, str(PROGRAM), *flags, *place], stdout=out, stderr=out)
+            self._process = subprocess.Popen(
+                [node, str(PROGRAM), *flags, *place], stdout=out, stderr=out, env=self.environ
+            )
         deadline = time.monotonic() + 60
         while b"listens on" not in words.read_bytes():
             assert self._process.poll() is None and time.monotonic() < deadline, words.read_text()

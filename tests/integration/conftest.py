@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from agentnode import Node
-from shell import Shell
+from shell import Shell, made_shell
 
 from stoker.agent.pack import pack
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
-    home, folder = tmp_path / "home", tmp_path / "project"
-    folder.mkdir()
-    keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
-    environ = {**keep, "STOKER_HOME": str(home), "STOKER_SLOTS": "2", "PYTHONDONTWRITEBYTECODE": "1"}
-    shell = Shell(home, folder, environ)
-    yield shell
-    for _ in range(50):
-        left = shell.processes()
-        if not left:
-            break
-        for pid in left:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.05)
+    with made_shell(tmp_path) as shell:
+        yield shell
 
 
 @pytest.fixture(scope="session")

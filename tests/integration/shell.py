@@ -9,8 +9,8 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,10 +39,12 @@ class Shell:
         command = [str(Path(sys.executable).with_name("stoker")), *args]
         return subprocess.Popen(command, cwd=self.folder, env=self.environ, **(pipes | options))
 
-    def stoker(self, *args: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    def stoker(
+        self, *args: str, code: int | None = 0, patience_s: float = PATIENCE_S
+    ) -> subprocess.CompletedProcess[str]:
         """Runs the command to its end; `code` None takes any."""
         with self.start(*args) as process:
-            out, err = process.communicate(timeout=PATIENCE_S)
+            out, err = process.communicate(timeout=patience_s)
         done = subprocess.CompletedProcess(args, process.returncode, out, err)
         assert code in (None, done.returncode), f"stoker {' '.join(args)}: exit {done.returncode}\n{out}\n{err}"
         return done
@@ -93,3 +95,22 @@ class Shell:
             with suppress(OSError, ValueError, KeyError):
                 found.append(int(json.loads(errand.read_bytes())["agent"]))
         return [pid for pid in found if pid in self.processes()]
+
+
+@contextmanager
+def made_shell(root: Path) -> Iterator[Shell]:
+    """Nothing outlives it."""
+    home, folder = root / "home", root / "project"
+    folder.mkdir()
+    keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
+    environ = {**keep, "STOKER_HOME": str(home), "STOKER_SLOTS": "2", "PYTHONDONTWRITEBYTECODE": "1"}
+    shell = Shell(home, folder, environ)
+    yield shell
+    for _ in range(50):
+        left = shell.processes()
+        if not left:
+            break
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)

@@ -55,7 +55,7 @@ def test_a_program_gets_the_plan_what_was_made_and_the_file(
         assert not cloud.cloud.resources and not Path("vision-team.json").exists()
     assert admin("setup", "--json", "--yes") == 0
     done = told(capsys)
-    assert [one["kind"] for one in done["made"]][:3] == ["role", "role", "resource group"]
+    assert [one["kind"] for one in done["made"]][:3] == ["role", "role", "role"]
     assert done["file"] == "vision-team.json"
     assert done["workspace"]["name"] == json.loads(Path("vision-team.json").read_text())["name"] == "vision-team"
     assert admin("setup", "--json", "--yes") == 0

@@ -9,16 +9,19 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from agentnode import Node, eventually
+from agentnode import RUN, Node, eventually
 
 from stoker.agent.pack import pack
 from stoker.model import layout
+from stoker.model.orders import Orders
 from stoker.model.report import Outcome, Phase, RankEnd
 from stoker.model.snapshot import EntryKind
+from stoker.model.wire import dump, load
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at processes through /proc")
 
@@ -297,8 +300,8 @@ def test_when_one_rank_fails_the_others_are_ended(node: Node) -> None:
 
 
 def test_processes_per_gpu_without_a_gpu_is_one_process(node: Node) -> None:
-    node.run("echo $WORLD_SIZE", processes="gpus", env={"CUDA_VISIBLE_DEVICES": ""})
-    assert node.log() == b"1\n"
+    node.run("echo alone$WORLD_SIZE", processes="gpus", env={"CUDA_VISIBLE_DEVICES": ""})
+    assert node.log() == b"alone\n"
     assert node.events("gpus")
 
 
@@ -394,12 +397,13 @@ def test_a_store_that_is_out_of_reach_for_a_while_loses_nothing(node: Node) -> N
 
 def test_a_bug_in_the_agent_ends_the_run_with_a_report(node: Node) -> None:
     node.order("true", {"a.py": "1"})
-    for stored in list(node.store.list("snapshots")):
-        node.store.put(stored.key, b"[]")
+    key = layout.orders(RUN, 1)
+    orders = replace(load(Orders, node.store.get(key)), data={"x": "a\0b"})  # which no process can be given
+    node.store.put(key, dump(orders))
     assert node.start().wait(30) == 0
     report = node.report()
     assert report.outcome is Outcome.BROKEN
-    assert report.message.startswith("the agent failed: TypeError")
+    assert report.message.startswith("the agent failed: ValueError")
     assert "Traceback" in (node.folder / "agent.log").read_text()
 
 
@@ -590,6 +594,7 @@ def test_an_environment_is_built_once_by_two_agents_at_once(tmp_path: Path, agen
     assert told.count("is ready from an earlier run") == 1
 
 
+@pytest.mark.heavy
 def test_a_half_built_environment_is_built_again(tmp_path: Path, agent: Path) -> None:
     for name in ("one", "two"):
         node = Node(tmp_path / name, agent)
@@ -650,3 +655,16 @@ def test_packing_again_changes_nothing(tmp_path: Path) -> None:
     assert pack(tmp_path) == first
     assert first.stat().st_mtime_ns == before
     assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+def test_code_that_somebody_put_in_the_place_of_the_submitted_never_runs(node: Node) -> None:
+    node.order("python train.py", {"train.py": "print('injected')"})
+    injected = next(one.key for one in node.store.list("snapshots"))
+    other = node.store.get(injected)
+    node.order("python train.py", {"train.py": "print('submitted')"})
+    submitted = next(one.key for one in node.store.list("snapshots") if one.key != injected)
+    node.store.put(submitted, other)
+    report = node.finish(node.start())
+    assert report.outcome is Outcome.BROKEN
+    assert "other files" in report.message and "than were submitted" in report.message
+    assert node.log() == b""

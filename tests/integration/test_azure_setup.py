@@ -14,8 +14,12 @@ from stoker.providers.azure.setup import AzureSetup
 from stoker.providers.azure.setupcloud import ASSIGNMENTS, open_cloud
 from stoker.providers.azure.setupresources import ROLES_API, Wanted
 from stoker.testing.twin import TwinHandle, twin
+from stoker.twin.arm.versions import newest
+from stoker.twin.rights import DEFINITIONS
+from stoker.twin.state import name_uuid
 
 ANNA = "11111111-1111-4111-8111-111111111111"
+BOB = "22222222-2222-4222-8222-222222222222"
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 
 
@@ -50,6 +54,8 @@ class Admin:
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwinHandle]:
     with twin(tmp_path_factory.mktemp("twin"), speed=10) as handle:
+        for name, id in (("Anna", ANNA), ("Bob", BOB)):
+            handle.order("principal", name=name, secret="hush", object_id=id)  # the directory knows them
         yield handle
 
 
@@ -70,8 +76,8 @@ FULL = {
     "practitioner": (ANNA,),
 }
 MADE = [
-    *("role", "role", "resource group", "storage account", "container", "identity", "firewall", "network", "lock"),
-    *("budget", *["role assignment"] * 5),
+    *(*["role"] * 4, "resource group", "storage account", "container", "firewall", "network", "lock"),
+    *("budget", "role assignment", "resource group", *["role assignment"] * 5),
 ]
 
 
@@ -94,8 +100,9 @@ def test_a_second_set_up_changes_nothing_and_gives_the_same_file(admin: Admin) -
     account = first.accounts["azure"]
     assert account["regions"] == ["westeurope"]
     assert account["subnet"].endswith("/virtualNetworks/stoker-network/subnets/nodes")
-    identity = admin.cloud.cloud.find(account["identity"])
-    assert identity and identity.properties["principalId"] == account["principal"]
+    roles = {one.name: one.properties["roleName"] for one in admin.cloud.cloud.all(DEFINITIONS)}
+    assert roles[account["role"]].startswith("Stoker node of vision")
+    assert roles[account["practitioner"]].startswith("Stoker practitioner of vision")
     text = first.to_text()
     secrets = [admin.cloud.address.client_secret, admin.cloud.address.token]
     keys = next(one.secret["keys"] for one in admin.cloud.cloud.resources.values() if one.secret)
@@ -108,9 +115,9 @@ def test_a_crash_after_any_step_is_mended_by_running_it_again(admin: Admin, step
         admin.lay("vision", crash_after=steps, **FULL)
     assert admin.lay("vision", **FULL) == MADE[steps:]
     kinds = [one.kind.rsplit("/", 1)[-1] for one in admin.cloud.cloud.resources.values()]
-    once = ["resourceGroups", "storageAccounts", "containers", "userAssignedIdentities", "budgets", "virtualNetworks"]
+    once = ["storageAccounts", "containers", "budgets", "virtualNetworks"]
     assert {kind: kinds.count(kind) for kind in once} == dict.fromkeys(once, 1)
-    assert (kinds.count("roleDefinitions"), kinds.count("roleAssignments")) == (2, 5)
+    assert [kinds.count(kind) for kind in ("resourceGroups", "roleDefinitions", "roleAssignments")] == [2, 4, 6]
 
 
 @pytest.mark.parametrize("word", ["roleDefinitions", "storageAccounts", "budgets", "roleAssignments"])
@@ -136,8 +143,8 @@ def test_an_answer_that_is_lost_after_the_work_was_done_makes_nothing_twice(admi
     for word in ("roleDefinitions", "storageAccounts", "roleAssignments"):
         admin.cloud.order("fault", kind="lose", method="PUT", path=word)
     assert admin.lay("vision", **FULL) == MADE
-    assert len(admin.there("/roledefinitions/")) == 2
-    assert len(admin.there("/roleassignments/")) == 5
+    assert len(admin.there("/roledefinitions/")) == 4
+    assert len(admin.there("/roleassignments/")) == 6
 
 
 def test_only_what_differs_is_changed(admin: Admin) -> None:
@@ -147,8 +154,7 @@ def test_only_what_differs_is_changed(admin: Admin) -> None:
     assert budget.properties["amount"] == 300
     mails = {tuple(one["contactEmails"]) for one in budget.properties["notifications"].values()}
     assert mails == {("other@example.org",)}
-    bob = "22222222-2222-4222-8222-222222222222"
-    assert admin.lay("vision", practitioner=(bob,)) == ["role assignment"] * 4
+    assert admin.lay("vision", practitioner=(BOB,)) == ["resource group", *["role assignment"] * 5]
 
 
 def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) -> None:
@@ -158,22 +164,62 @@ def test_a_role_that_somebody_has_already_is_not_assigned_again(admin: Admin) ->
     place = open_cloud(admin.asked("vision"))
     place.delete(there.id, ROLES_API)
     given = {word: there.properties[word] for word in ("principalId", "roleDefinitionId")}
-    place.put(wanted(f"{there.id.rsplit('/', 1)[0]}/made-by-hand", {"properties": given}))
+    place.put(wanted(f"{there.id.rsplit('/', 1)[0]}/{name_uuid('by hand')}", {"properties": given}))
     assert admin.lay("vision", **FULL) == []
 
 
-def test_a_practitioner_may_make_and_delete_groups_but_not_that_of_the_team(admin: Admin) -> None:
+def test_a_practitioner_has_rights_in_a_group_of_their_own_and_nowhere_else(admin: Admin) -> None:
+    anna = admin.cloud.order("principal", name="anna", secret="hush")
+    bob = admin.cloud.order("principal", name="bob", secret="hush")
+    admin.lay("vision", **{**FULL, "practitioner": (anna["object_id"], bob["object_id"])})
+    login = Admin(admin.cloud, client_id=anna["client_id"], client_secret="hush")
+    hers, scope = open_cloud(login.asked("vision")), f"/subscriptions/{admin.cloud.address.subscription}"
+    own, theirs = (f"{scope}/resourceGroups/stoker_vision_{one['object_id']}" for one in (anna, bob))
+    address = {"location": "westeurope", "properties": {}}
+    hers.put(wanted(f"{own}/providers/Microsoft.Network/publicIPAddresses/a", address))
+    locks = f"{scope}/resourceGroups/stoker_vision/providers/Microsoft.Authorization/locks/stoker"
+    acts = {
+        "publicIPAddresses/write": lambda: hers.put(
+            wanted(f"{theirs}/providers/Microsoft.Network/publicIPAddresses/a", address)
+        ),
+        "resourceGroups/write": lambda: hers.put(wanted(f"{scope}/resourceGroups/stoker-r1", {"location": "eastus"})),
+        "resourceGroups/delete": lambda: hers.delete(own, ROLES_API),
+        "resourceGroups/delete ": lambda: hers.delete(theirs, ROLES_API),
+        "locks/delete": lambda: hers.delete(locks, ROLES_API),
+    }
+    for action, act in acts.items():
+        with pytest.raises(NotAllowed, match=f"may not do Microsoft.*{action.strip()}"):
+            act()
+    with pytest.raises(ProviderFailed):
+        hers.delete(f"{scope}/resourceGroups/stoker_vision", ROLES_API)
+    assert {one.state for one in admin.setup.plan(admin.asked("vision"))} == {PieceState.THERE}
+
+
+def test_a_practitioner_gives_the_role_of_nodes_to_machines_and_no_other_to_anybody(admin: Admin) -> None:
     anna = admin.cloud.order("principal", name="anna", secret="hush")
     admin.lay("vision", **{**FULL, "practitioner": (anna["object_id"],)})
     login = Admin(admin.cloud, client_id=anna["client_id"], client_secret="hush")
     hers, scope = open_cloud(login.asked("vision")), f"/subscriptions/{admin.cloud.address.subscription}"
-    hers.put(wanted(f"{scope}/resourceGroups/stoker-vision-r1", {"location": "eastus"}))
-    hers.delete(f"{scope}/resourceGroups/stoker-vision-r1", ROLES_API)
-    with pytest.raises(ProviderFailed, match="locked"):
-        hers.delete(f"{scope}/resourceGroups/stoker_vision", ROLES_API)
-    with pytest.raises(NotAllowed, match=r"may not do Microsoft[.]Authorization/locks/delete"):
-        hers.delete(f"{scope}/resourceGroups/stoker_vision/providers/Microsoft.Authorization/locks/stoker", ROLES_API)
-    assert {one.state for one in admin.setup.plan(admin.asked("vision"))} == {PieceState.THERE}
+    own = f"{scope}/resourceGroups/stoker_vision_{anna['object_id']}"
+    account = admin.setup.lay(admin.asked("vision"), lambda _: None).accounts["azure"]
+    machine = "33333333-3333-4333-8333-333333333333"
+
+    def give(place: str, role: str, kind: str) -> None:
+        properties = {"principalId": machine, "principalType": kind, "roleDefinitionId": f"{scope}/x/{role}"}
+        hers.put(wanted(f"{place}/providers/{ASSIGNMENTS}/{role}", {"properties": properties}))
+
+    give(own, str(account["role"]), "ServicePrincipal")
+    hers.delete(f"{own}/providers/{ASSIGNMENTS}/{account['role']}", ROLES_API)
+    forbidden = [
+        (own, account["role"], "User"),
+        (own, account["practitioner"], "ServicePrincipal"),
+        (own, READER, "ServicePrincipal"),
+        (scope, account["role"], "ServicePrincipal"),
+        (f"{scope}/resourceGroups/stoker_vision", account["role"], "ServicePrincipal"),
+    ]
+    for place, role, kind in forbidden:
+        with pytest.raises(NotAllowed, match="roleAssignments/write"):
+            give(place, str(role), kind)
 
 
 def test_two_workspaces_in_one_subscription_share_nothing(admin: Admin) -> None:
@@ -223,7 +269,7 @@ def test_who_may_only_read_sees_the_plan_and_is_refused_with_nothing_made(admin:
     role = f"{scope}/providers/Microsoft.Authorization/roleDefinitions/{READER}"
     body = {"properties": {"principalId": reader["object_id"], "roleDefinitionId": role}}
     place = open_cloud(admin.asked("vision"))
-    place.put(wanted(f"{scope}/providers/Microsoft.Authorization/roleAssignments/reader", body))
+    place.put(wanted(f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name_uuid('reader')}", body))
     login = Admin(admin.cloud, client_id=reader["client_id"], client_secret="hush")
     assert login.setup.plan(login.asked("vision"))
     with pytest.raises(NotAllowed, match=r"may not do Microsoft[.]Authorization/roleDefinitions/write"):
@@ -235,8 +281,8 @@ def test_a_teardown_shows_everything_and_leaves_nothing(admin: Admin) -> None:
     admin.lay("vision", **FULL)
     pieces = admin.setup.survey(admin.asked("vision"))
     assert [one.kind for one in pieces] == [
-        *("role assignment", "role assignment", "budget", "lock", "resource group"),
-        *("storage account", "identity", "firewall", "network", "role", "role"),
+        *(*["role assignment"] * 3, "budget", "resource group", "lock", "resource group"),
+        *("storage account", "firewall", "network", *["role"] * 4),
     ]
     removed: list[Piece] = []
     assert admin.setup.remove(admin.asked("vision"), removed.append) == []
@@ -250,8 +296,12 @@ def test_a_teardown_tells_of_live_machines_and_of_what_others_keep_there(admin: 
     place, scope = open_cloud(admin.asked("vision")), f"/subscriptions/{admin.cloud.address.subscription}"
     node = {"stoker-workspace": "vision", "stoker-node": "r1-1-0", "stoker-server": "annas"}
     place.put(wanted(f"{scope}/resourceGroups/stoker-vision-r1-1-0", {"location": "eastus", "tags": node}))
-    kind = "Microsoft.ManagedIdentity/userAssignedIdentities"
-    place.put(wanted(f"{scope}/resourceGroups/stoker_vision/providers/{kind}/theirs", {"location": "eastus"}))
+    kind = "Microsoft.Network/publicIPAddresses"
+    place.put(
+        wanted(
+            f"{scope}/resourceGroups/stoker_vision/providers/{kind}/theirs", {"location": "eastus", "properties": {}}
+        )
+    )
     states = {one.name: one.state for one in admin.setup.survey(admin.asked("vision"))}
     assert states["stoker-vision-r1-1-0"] is PieceState.LIVE
     assert states["theirs"] is PieceState.FOREIGN
@@ -260,4 +310,4 @@ def test_a_teardown_tells_of_live_machines_and_of_what_others_keep_there(admin: 
 
 
 def wanted(id: str, body: dict[str, Any]) -> Wanted:
-    return Wanted("thing", id, ROLES_API, body, "for this test")
+    return Wanted("thing", id, newest(id), body, "for this test")

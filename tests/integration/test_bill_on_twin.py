@@ -25,7 +25,7 @@ WAITING = TRAIN.replace(
     'time.sleep(600 if state["step"] == 15 and os.environ["STOKER_ATTEMPT"] == "1" else float(os.environ["STEP_S"]))',
 )
 SIZE, PRICE = (
-    "Standard_B1s",
+    "Standard_D2s_v5",
     1.2,
 )  # an hour: a cent lasts 30 s, so that both sides of the comparison are worth something
 SAVING = """
@@ -79,6 +79,7 @@ def total(parts: dict[str, Any], what: str) -> Decimal:
     return sum((Decimal(share[what]) for share in parts.values()), Decimal(0))
 
 
+@pytest.mark.heavy
 def test_the_receipt_is_the_clouds_bill_to_the_cent_and_never_less(evicted: Story) -> None:
     _, cloud, made = evicted
     bill = Decimal(str(cloud.ask("bill")["usd"]))

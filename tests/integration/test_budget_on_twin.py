@@ -59,6 +59,7 @@ def meter_stops(shell: Shell, run: str) -> Decimal:
     return spent(shell, run)
 
 
+@pytest.mark.heavy
 def test_with_the_server_killed_a_run_stops_before_its_budget_is_spent_and_goes_on_to_the_same_bits(
     user: tuple[Shell, Cloud],
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_budget_below_the_cheapest_start_is_refused_with_the_least_that_would_
     )
 
 
+@pytest.mark.heavy
 def test_attached_to_a_run_that_is_paused_the_command_ends_with_a_code_of_its_own(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     shell.stoker("admin", "limit", "--day", "0.01")
@@ -139,5 +141,8 @@ def test_attached_to_a_run_that_is_paused_the_command_ends_with_a_code_of_its_ow
     assert attached.returncode == 75, said
     assert "held is paused: its budget of $0.01 is spent" in said
     assert "hint: stoker budget held 0.02" in said
+    assert "`retries=2` cannot be changed" in shell.stoker("resume", "held", "--set", "retries=2", code=2).stderr
+    assert shell.stoker("resume", "held", "--detach", "--set", "budget=1").stdout == "held\n", "the very run"
+    shell.wait_for(lambda: shell.facts("held")["state"] == "running", "it to continue", 120)
     shell.stoker("cancel", "held", "--yes")
     shell.wait_for(cloud.empty, "nothing to be left", 60)

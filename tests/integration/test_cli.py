@@ -117,7 +117,8 @@ def new_run(desk: Shell, *args: str) -> str:
 def test_a_run_prints_what_the_script_prints_and_brings_its_outputs_back(desk: Shell) -> None:
     done = desk.stoker("run", "--name", "first")
     assert done.stdout.startswith("hello from first\n")
-    header, ending, hint = (line for line in done.stderr.splitlines() if not line.endswith("…"))
+    said = [line for line in done.stderr.splitlines() if not line.endswith("…") and not line.startswith("starting:")]
+    header, _closed, ending, hint = said
     assert re.fullmatch(r"first on local, code [0-9a-f]{8} \(.*\)", header)
     assert re.fullmatch(r"first succeeded in .*; outputs in outputs/first \(1 file, 7 B\)", ending)
     assert hint == "next: stoker show first"
@@ -164,8 +165,9 @@ def test_every_command_has_its_shape_in_json(desk: Shell) -> None:
     assert told("completion", "bash")["shell"] == "bash"
     assert told("cancel", name, code=2)["error"]["code"] == "conflict"
     assert told("show", "nothing-like-it", code=2)["error"]["code"] == "not-found"
-    assert told("rm", name)["removed"] == [name]
-    assert told("rm", name, code=2)["error"]["code"] == "not-found"
+    assert told("rm", name, code=2)["error"]["code"] == "bad-input"
+    assert told("rm", name, "--yes")["removed"] == [name]
+    assert told("rm", name, "--yes", code=2)["error"]["code"] == "not-found"
 
 
 def test_a_mistake_in_the_job_file_is_shown_where_it_is(desk: Shell) -> None:
@@ -215,7 +217,13 @@ def test_further_attempts_are_announced(desk: Shell) -> None:
     done = desk.stoker("run", "--set", "retries=1", "--set", "env.CODE=5", "--name", "twice", code=5)
     assert done.stdout.count("hello from twice\n") == 2
     assert "attempt 2 starts: the script exited with code 5" in done.stderr
-    assert printed(desk, "logs", "twice", "--attempt", "1") == b"hello from twice\n100%\n"
+    one = "hello from twice\n100%\n"
+    whole = desk.stoker("logs", "twice")
+    assert whole.stdout == 2 * one
+    assert whole.stderr == "attempt 2 starts: the script exited with code 5\n"
+    assert desk.stoker("logs", "twice", "-f").stdout == 2 * one
+    assert desk.stoker("logs", "twice", "--tail", "1").stdout == "100%\n"
+    assert printed(desk, "logs", "twice", "--attempt", "1") == one.encode()
     assert "has no attempt 3" in desk.stoker("logs", "twice", "--attempt", "3", code=2).stderr
 
 
@@ -344,7 +352,7 @@ def test_a_rerun_runs_the_code_of_then(desk: Shell) -> None:
     finally:
         desk.write("train.py", SCRIPT)
     assert done.stdout.startswith("hello from job-")
-    assert "once more original" in done.stderr
+    assert "a rerun of original" in done.stderr
 
 
 def test_a_difference_is_shown(desk: Shell) -> None:
@@ -379,12 +387,43 @@ def test_a_running_run_cannot_be_removed(desk: Shell) -> None:
     done = desk.stoker("rm", name, code=2)
     assert done.stderr.splitlines()[1] == f"hint: end it first: `stoker cancel {name}`"
     desk.stoker("cancel", name)
-    assert desk.stoker("rm", name).stderr == f"removed {name}\n"
+    assert desk.stoker("rm", name, "--yes").stderr == f"removed {name}\n"
+
+
+def test_nothing_is_removed_without_a_word_or_by_an_experiments_name(desk: Shell) -> None:
+    desk.job("python train.py", name="gone")
+    for _ in range(2):
+        desk.stoker("run")
+    with desk.start("rm", "gone-1", stdin=subprocess.PIPE) as asked:
+        _, err = asked.communicate("n\n", timeout=PATIENCE_S)
+    assert (asked.returncode, "add `--yes`" in err) == (2, True)
+    refused = desk.stoker("rm", "gone", "--yes", code=2)
+    assert "`gone` is an experiment, not a run" in refused.stderr
+    assert desk.facts("gone-1")["name"] == "gone-1"
+    assert desk.facts("gone-2")["name"] == "gone-2"
+
+
+def test_runs_are_removed_all_or_none(desk: Shell) -> None:
+    desk.job("python train.py", name="whole")
+    desk.stoker("run")
+    desk.job("exit 1", name="kept", keep_failed="10m")
+    desk.stoker("run", code=1)
+    refused = desk.stoker("rm", "whole-1", "kept-1", "--yes", code=2)
+    assert "the node of `kept-1` is kept" in refused.stderr
+    assert desk.facts("whole-1")["name"] == "whole-1"
+    desk.stoker("release", "kept-1")
+
+
+def test_output_that_comes_late_is_shown_with_one_rank_per_gpu(desk: Shell) -> None:
+    desk.job("sleep 2; echo at last", name="late", processes="gpus", env={"CUDA_VISIBLE_DEVICES": ""})
+    assert "at last" in desk.stoker("run").stdout
 
 
 def test_outputs_come_back_from_a_server_elsewhere_too(desk: Shell, tmp_path: Path) -> None:
+    desk.stoker("server", "stop")
+    desk.stoker("server", "start", "--port", "0")
     server = json.loads((desk.home / "server.json").read_text())
-    named = {"STOKER_SERVER": server["url"], "STOKER_TOKEN": server["token"], "STOKER_HOME": str(tmp_path / "home")}
+    named = {"STOKER_SERVER": server["http"], "STOKER_TOKEN": server["token"], "STOKER_HOME": str(tmp_path / "home")}
     away = Shell(tmp_path / "home", tmp_path, desk.environ | named)
     away.write("train.py", SCRIPT)
     away.job("python train.py")
@@ -396,7 +435,7 @@ def test_init_writes_a_file_that_can_be_planned_and_run(desk: Shell, tmp_path: P
     (tmp_path / "train.py").write_text("print('trained')")
     here = Shell(desk.home, tmp_path, desk.environ)
     done = here.stoker("init")
-    assert done.stderr.splitlines()[0] == "wrote stoker.yaml"
+    assert done.stderr.splitlines()[0].startswith("wrote stoker.yaml")
     assert "python train.py" in done.stderr
     assert "there is a `stoker.yaml` here already" in here.stoker("init", code=2).stderr
     here.stoker("init", "train.py", "--force")
@@ -434,3 +473,21 @@ def test_a_home_that_cannot_be_written_is_a_failure_with_advice(desk: Shell, tmp
     done = broken.stoker("doctor", code=1)
     assert re.search(r"fail +home", done.stdout)
     assert "name another folder in STOKER_HOME" in done.stdout
+
+
+def test_cleanup_shows_machines_at_work_and_kept_ones_beside_what_is_left(shell: Shell) -> None:
+    shell.write("train.py", "import time; time.sleep(60)")
+    shell.job("python3 train.py")
+    shell.stoker("run", "-d", "--name", "busy")
+    shell.write("train.py", "raise SystemExit(3)")
+    shell.stoker("run", "--name", "broken", "--keep-failed", "5m", code=3)
+    shown = shell.stoker("cleanup")
+    assert "busy" in shown.stdout
+    assert "kept for broken until" in shown.stdout
+    assert "0 resources left" in shown.stderr
+    told = json.loads(shell.stoker("cleanup", "--json").stdout)
+    assert (told["left"], {one["run_name"] for one in told["used"]}) == ([], {"busy", "broken"})
+    assert {bool(one["kept_until"]) for one in told["used"]} == {True, False}
+    assert all(one["spent_usd"] == "0" for one in told["used"])
+    shell.stoker("cancel", "busy")
+    shell.stoker("release", "broken")

@@ -112,12 +112,12 @@ def test_a_locked_group_is_switched_off_told_of_and_removed_when_the_lock_is_gon
     cloud.arm("PUT", lock, {"properties": {"level": "CanNotDelete"}}, "2020-05-01")
     shell.wait_for(lambda: shell.facts("locked")["state"] == "succeeded", "the end", 90)
     shell.wait_for(lambda: cloud.machines()[0]["power"] == "deallocated", "the machine to be off", 30)
-    swept = shell.stoker("sweep", "--yes", code=1)
-    assert "could not be removed" in swept.stderr
-    assert "somebody has locked it" in swept.stderr
-    assert "az lock delete" in swept.stderr
+    cleaned = shell.stoker("cleanup", "--yes", code=1)
+    assert "could not be removed" in cleaned.stderr
+    assert "somebody has locked it" in cleaned.stderr
+    assert "az lock delete" in cleaned.stderr
     cloud.arm("DELETE", lock, version="2020-05-01")
-    shell.stoker("sweep", "--yes")
+    shell.stoker("cleanup", "--yes")
     shell.wait_for(cloud.empty, "nothing to be left")
 
 

@@ -35,7 +35,11 @@ from stoker.errors import BadInput, Conflict, Corrupt, DatasetRefused, FileChang
 from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
 from stoker.stores import Store
+from stoker.stores.bucket import Bucket
 from stoker.stores.credential import NOTHING, Credential
+from stoker.stores.granting import grant
+from stoker.stores.nodeaccess import open_by_itself
+from stoker.stores.objectstore import ObjectStore
 from stoker.stores.opening import open_store
 
 KINDS = ["folder", "azurite", "s3"]
@@ -66,6 +70,7 @@ class Place:
         self.dataset = f"ants-{uuid.uuid4().hex[:8]}"
         self.datasets: Datasets = client.datasets
         self.store: Store = open_store(url, credential)
+        self.raw = partial(raw, url, credential)
         kind, values = str(credential.kind), dict(credential.values)
         told = {"name": self.name, "url": seen_at or url, "credential": kind, "values": values, "check": False}
         client.connection.post("/v1/stores", told)
@@ -75,10 +80,19 @@ class Place:
 
     def contents(self) -> dict[str, bytes]:
         """By their hash, as they lie there."""
-        return {one.key.rpartition("/")[2]: self.store.get(one.key) for one in self.store.list("data")}
+        listed = self.store.list(layout.contents(self.dataset))
+        return {one.key.rpartition("/")[2]: self.store.get(one.key) for one in listed}
 
     def key(self, data: bytes) -> str:
-        return layout.content(hashlib.sha256(data).hexdigest())
+        return layout.content(self.dataset, hashlib.sha256(data).hexdigest())
+
+
+def raw(url: str, credential: Credential, prefix: str) -> Bucket:
+    """As anybody with a token for the prefix can write there: under any name."""
+    access = grant(url, credential, reads=[], writes=[prefix], for_s=900)
+    store = open_by_itself(next(route for route in access.routes if route.prefix == prefix))
+    assert isinstance(store, ObjectStore)
+    return store.bucket
 
 
 @pytest.fixture
@@ -181,6 +195,19 @@ def test_files_in_a_store_are_registered_where_they_are(place: Place, tmp_path: 
     assert place.store.get("coco 2017/train/2.jpg") == b"image X"  # theirs, not ours
 
 
+@pytest.mark.parametrize("place", ["azurite", "s3"], indirect=True)
+def test_objects_whose_names_nothing_can_read_are_left_out_of_a_dataset_and_counted(place: Place) -> None:
+    place.store.put("coco/a.jpg", b"image")
+    write = place.raw("coco/").write
+    write("folder/", b"")  # how some tools mark one
+    assert place.datasets.add(place.dataset, "coco/**", store=place.name).warnings == ()
+    for name in ("/b.jpg", "c//d.jpg"):
+        write(name, b"image")
+    added = place.datasets.add(place.dataset, "coco/**", store=place.name)
+    assert [one.path for one in place.datasets.files(added.version)] == ["a.jpg"]
+    assert [warning.partition(":")[0] for warning in added.warnings] == ["left out 2 objects below `coco/`"]
+
+
 def test_a_pattern_names_what_it_says_and_nothing_else(place: Place) -> None:
     for key in ("coco/a.jpg", "coco/b/c.jpg", "coco/b/c.txt", "cocoa/x.jpg"):
         place.store.put(key, key.encode())
@@ -235,9 +262,9 @@ def test_a_put_killed_in_the_middle_sends_only_the_rest(client: Client, azurite:
         place = Place(client, url, azurite.account_key, proxy.url(url))
         slow(proxy, "PUT .*[0-9a-f]{64}", 0.2)
         put = ("data", "put", str(tree), "--name", place.dataset, "--store", place.name)
-        killed(client, *put, when=lambda: len(list(place.store.list("data"))) >= 10)
+        killed(client, *put, when=lambda: len(list(place.store.list(layout.contents(place.dataset)))) >= 10)
         time.sleep(0.5)  # what was on its way arrives
-        there = sum(one.size_bytes for one in place.store.list("data"))
+        there = sum(one.size_bytes for one in place.store.list(layout.contents(place.dataset)))
         assert 0 < there < 800_000
         proxy.faults.clear()
         proxy.seen.clear()
@@ -319,7 +346,7 @@ def test_a_byte_that_comes_wrong_is_never_kept(client: Client, azurite: Azurite,
         url = azurite.new_container()
         place = Place(client, url, azurite.account_key, proxy.url(url))
         place.put(tree)
-        proxy.add(Kind.GARBLE, "GET .*/data/", times=1000)
+        proxy.add(Kind.GARBLE, "GET .*/contents/", times=1000)
         with pytest.raises(Corrupt, match="do not have the hash"):
             place.datasets.get(place.dataset, tmp_path / "out")
         assert not any(files(tmp_path / "out").values())  # none but the empty file, which has no byte to garble
@@ -417,7 +444,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_or_refused(
 
 
 class Removing(Reaching):
-    """Removes a dataset once the upload has begun to look at what is there."""
+    """Removes the versions of a dataset once the upload has begun to look at what is there."""
 
     def __init__(self, client: Client, name: str, *, one_pass: bool) -> None:
         super().__init__(client.connection, client.settings)
@@ -428,7 +455,7 @@ class Removing(Reaching):
         if not self._one_pass:
             store.folder = lambda _: None  # type: ignore[method-assign]  # as a store that is not a folder
         if self._name:
-            listed = list(store.list("data"))
+            listed = list(store.list(layout.contents(self._name)))
             store.list = lambda _: iter(listed)  # type: ignore[method-assign]
             self._datasets.remove(self._name)
             self._name = ""
@@ -439,13 +466,14 @@ class Removing(Reaching):
 def test_content_that_is_removed_under_an_upload_is_sent_after_all(
     client: Client, tree: Path, place: Place, one_pass: bool, tmp_path: Path
 ) -> None:
-    place.datasets.put(tree, f"{place.dataset}-old", store=place.name)
+    place.put(tree)
+    (tree / "new.jpg").write_bytes(b"another")
     wish = Wish(tree, place.dataset, place.name)
-    reaching = Removing(client, f"{place.dataset}-old", one_pass=one_pass)
+    reaching = Removing(client, place.dataset, one_pass=one_pass)
     done = putting.put(wish, client.settings, Registry(client.connection), reaching, Progress())
     assert one_pass or done.sent_files == 5
     place.datasets.get(place.dataset, tmp_path / "out")
-    assert files(tmp_path / "out") == CONTENTS
+    assert files(tmp_path / "out") == CONTENTS | {"new.jpg": b"another"}
 
 
 def test_a_file_that_never_holds_still_is_refused(tree: Path, place: Place) -> None:
@@ -523,14 +551,14 @@ def test_the_commands_say_what_they_did(shell: Shell) -> None:
     got = shell.stoker("data", "get", "ants@1")
     assert (got.stdout, got.stderr) == ("ants\n", "ants@1: 2 files (2 files, 6 B brought)\n")
     assert "every byte as registered" in shell.stoker("data", "verify", "ants").stderr
-    (shell.home / "store" / layout.content(hashlib.sha256(b"wasp").hexdigest())).unlink()
+    (shell.home / "store" / layout.content("ants", hashlib.sha256(b"wasp").hexdigest())).unlink()
     found = shell.stoker("data", "verify", "ants", code=1)
     assert found.stdout == "missing  B.jpg\n"
     assert "--repair" in found.stderr
     assert "cannot name a dataset" in shell.stoker("data", "put", "images", "--name", "../ants", code=2).stderr
     told = shell.stoker("data", "put", "images", "--name", "x", "--store", "nosuch", code=2).stderr
     assert "no store called `nosuch`" in told
-    removed = json.loads(shell.stoker("data", "rm", "ants", "--json").stdout)
+    removed = json.loads(shell.stoker("data", "rm", "ants", "--json", "--yes").stdout)
     assert [version["number"] for version in removed["versions"]] == [2, 1]
     assert "no datasets yet" in shell.stoker("data", "ls").stderr
 
@@ -580,7 +608,7 @@ def test_a_version_that_a_run_used_is_kept_unless_forced(shell: Shell) -> None:
     shell.job("python train.py ${data.images}", data={"images": {"dataset": "ants"}})
     assert shell.stoker("run").stdout == "2\n"
     assert "ants@1" in shell.stoker("show").stdout
-    refused = shell.stoker("data", "rm", "ants@1", code=2)
+    refused = shell.stoker("data", "rm", "ants@1", "--yes", code=2)
     assert "ants@1 was used by job-1" in refused.stderr
     assert "--force" in refused.stderr
     (tree / "b.jpg").unlink()
@@ -589,7 +617,8 @@ def test_a_version_that_a_run_used_is_kept_unless_forced(shell: Shell) -> None:
     assert "ants@1" in shell.stoker("diff", "job-1", "job-2").stdout
     assert json.loads(shell.stoker("data", "show", "ants@1", "--json").stdout)["runs"] == ["job-1"]
     assert shell.stoker("rerun", "job-1").stdout == "2\n"
-    shell.stoker("data", "rm", "ants@1", "--force")
+    assert "add `--yes`" in shell.stoker("data", "rm", "ants@1", "--force", code=2).stderr
+    shell.stoker("data", "rm", "ants@1", "--force", "--yes")
     assert [one["number"] for one in json.loads(shell.stoker("data", "ls", "--json").stdout)["versions"]] == [2]
 
 

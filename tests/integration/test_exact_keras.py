@@ -145,6 +145,7 @@ def drill(it: Drill, env: dict[str, str]) -> None:
     assert it.repeated("killed") <= 2 * 8
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_saved_with_the_last_batch_of_an_epoch_it_goes_on_with_the_next(tmp_path: Path, backend: str) -> None:
     it = Drill(tmp_path, TRAIN, imports=TORCH if backend == "torch" else ("keras",), backend=backend)

@@ -112,6 +112,7 @@ def finish(agents: list[subprocess.Popen[bytes]]) -> None:
         assert one.wait(60) == 0
 
 
+@pytest.mark.heavy
 def test_two_nodes_lost_together_end_with_the_same_bits(pair: Pair, tmp_path: Path, agent: Path) -> None:
     undisturbed = Pair(tmp_path / "undisturbed", agent)
     finish(undisturbed.start(1, pause_s=0))

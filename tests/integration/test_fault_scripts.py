@@ -54,6 +54,7 @@ def chosen() -> list[range]:
     return [range(int(first), int(last or first) + 1)] if first else batches(0, SHORT)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seeds", chosen(), ids=str)
 def test_every_run_comes_to_its_right_end_and_nothing_is_left(user: tuple[Shell, Cloud], seeds: range) -> None:
     play(user, seeds)

@@ -45,6 +45,7 @@ def right_end(shell: Shell, run: str) -> dict[str, object]:
     return facts
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(5))
 def test_a_server_killed_at_random_moments_loses_no_run(shell: Shell, seed: int) -> None:
     chance = random.Random(seed)
@@ -139,8 +140,15 @@ def test_a_home_that_cannot_be_written_is_named(shell: Shell) -> None:
     assert "STOKER_HOME" in done.stderr
 
 
-def test_a_missing_script_is_the_scripts_own_failure(shell: Shell) -> None:
+def test_a_missing_script_is_named_before_anything_runs(shell: Shell) -> None:
     shell.job("python no_such_file.py")
+    done = shell.stoker("run", code=2)
+    assert "no_such_file.py" in done.stderr
+    assert "no runs yet" in shell.stoker("ps").stderr
+
+
+def test_a_missing_script_that_only_the_shell_can_name_is_the_scripts_own_failure(shell: Shell) -> None:
+    shell.job("name=no_such_file.py; python $name")
     done = shell.stoker("run", code=2)
     assert "no_such_file.py" in done.stdout
 
@@ -161,6 +169,7 @@ def test_a_missing_requirement_is_named_before_anything_runs(shell: Shell) -> No
 
 
 def test_a_wrong_python_is_named(shell: Shell) -> None:
+    shell.write("train.py", "print('x')")
     shell.job("python train.py", environment={"python": "/nowhere/python3"})
     done = shell.stoker("run", code=None)
     assert done.returncode != 0
@@ -306,6 +315,7 @@ def small_disk(shell: Shell, tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
+@pytest.mark.heavy
 def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path) -> None:
     script = """
         import pathlib
@@ -327,3 +337,27 @@ def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path)
     assert (facts["state"], facts["exit_code"]) == ("failed", 1)
     shell.wait_for(lambda: shell.facts("job-1")["landed"], "the outputs")
     assert (shell.folder / "outputs" / "job-1-failed" / "small.txt").read_text() == "kept"
+
+
+@pytest.mark.heavy
+def test_following_logs_outlives_a_store_and_a_server_that_are_away(shell: Shell) -> None:
+    """One that was there before the store went, and one that begins while it is away: every line, once."""
+    shell.write("train.py", "import time\nfor n in range(200):\n    print('line', n, flush=True)\n    time.sleep(0.1)")
+    shell.job("python3 train.py")
+    shell.stoker("run", "-d", "--name", "chatty")
+    shell.wait_for(lambda: "line 3" in shell.stoker("logs", "chatty").stdout, "its first lines")
+    store, away = shell.home / "store", shell.home / "away"
+    with shell.start("logs", "-f", "chatty") as first:
+        time.sleep(1.0)
+        store.rename(away)
+        with shell.start("logs", "-f", "chatty") as second:
+            time.sleep(9.0)
+            shell.kill_server()
+            time.sleep(2.0)
+            away.rename(store)
+            outs = [one.communicate(timeout=90) for one in (first, second)]
+    wanted = [f"line {number}" for number in range(200)]
+    for number, (out, err) in enumerate(outs):
+        assert out.splitlines() == wanted, f"{number}: {err}"
+    assert "waiting: " in outs[0][1]
+    assert shell.facts("chatty")["state"] == "succeeded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import stat
 import subprocess
 import time
@@ -37,7 +38,7 @@ def test_a_store_is_added_listed_chosen_and_forgotten(shell: Shell, azurite: Azu
     assert told["added"]
     assert set(verdicts(told["findings"]).values()) == {"ok"}
     assert set(verdicts(told["findings"])) == {
-        "reach", "clock", "list", "write", "read", "conditional write", "append", "delete", "node tokens",
+        "reach", "clock", "list", "write", "read", "conditional write", "append", "run folder", "delete", "node tokens",
     }  # fmt: skip
     stores = json.loads(shell.stoker("store", "ls", "--json").stdout)["stores"]
     assert [(one["name"], one["workspace"], one["credential"]) for one in stores] == [
@@ -232,3 +233,19 @@ def test_an_s3_bucket_is_tried_for_everything(shell: Shell, s3_server: S3Server)
     assert told["added"], told
     assert told["store"]["credential"] == "s3-key"
     assert "fail" not in verdicts(told["findings"]).values()
+
+
+def test_a_container_with_the_longest_name_keeps_runs_and_a_longer_one_is_refused(
+    shell: Shell, azurite: Azurite
+) -> None:
+    longest = secrets.token_hex(21)
+    told = add(shell, "blob", f"{azurite.endpoint}/{longest}", "--use", secret=KEY)
+    assert verdicts(told["findings"])["run folder"] == "ok"
+    shell.job("echo hello")
+    assert shell.stoker("run").stdout == "hello\n"
+    told = add(shell, "more", f"{azurite.endpoint}/{longest}x", secret=KEY, code=1)
+    assert any("at most 42" in one["found"] for one in told["findings"])
+    process = shell.start("store", "add", "more", f"{azurite.endpoint}/{longest}x", "--no-check", stdin=subprocess.PIPE)
+    assert "at most 42" in process.communicate(KEY, timeout=60)[1]
+    assert process.returncode == 2
+    assert "more" not in shell.stoker("store", "ls").stdout

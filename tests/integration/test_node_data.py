@@ -64,12 +64,13 @@ def put(node: Node, files: Mapping[str, bytes], mode: DataMode = DataMode.AUTO, 
     rows = []
     for path, data in files.items():
         sha256 = hashlib.sha256(data).hexdigest()
-        node.store.put(layout.content(sha256), data)
+        node.store.put(layout.content("ants", sha256), data)
         rows.append(DataFile(path, len(data), sha256))
     manifest = Manifest(rows)
     key = layout.manifest("ants", manifest.id)
     node.store.put(key, manifest.to_bytes())
-    return DataOrder("ants@1", mode, manifest=key, id=manifest.id, store="folder", **more)
+    named = f"ants@{manifest.id}"
+    return DataOrder("ants@1", mode, dataset=named, manifest=key, id=manifest.id, store="folder", **more)
 
 
 def sizes(files: Mapping[str, bytes]) -> dict[str, int]:
@@ -116,7 +117,7 @@ def test_a_script_cannot_change_its_data_not_even_as_root(node: Node, memory: Pa
     node.order("python spoil.py", {"spoil.py": SPOIL}, inputs={"images": order})
     node.finish(node.start(**({"STOKER_CACHE": str(memory)} if cached else {})))
     assert node.log().split() == [b"refused"] * 4
-    assert node.store.get(layout.content(hashlib.sha256(b"ant").hexdigest())) == b"ant"
+    assert node.store.get(layout.content("ants", hashlib.sha256(b"ant").hexdigest())) == b"ant"
 
 
 def test_a_cache_that_was_damaged_by_hand_is_found_and_repaired(node: Node, memory: Path) -> None:
@@ -136,7 +137,7 @@ def test_a_cache_that_was_damaged_by_hand_is_found_and_repaired(node: Node, memo
 @pytest.mark.parametrize("mode", DataMode)
 def test_a_store_that_was_damaged_fails_the_run_before_the_script(node: Node, memory: Path, mode: DataMode) -> None:
     order = put(node, FILES, mode)
-    path = node.store.root / layout.content(hashlib.sha256(b"bee").hexdigest())
+    path = node.store.root / layout.content("ants", hashlib.sha256(b"bee").hexdigest())
     path.write_bytes(b"fly")
     node.order("python show.py", {"show.py": SHOW}, inputs={"images": order})
     report = node.finish(node.start(**({"STOKER_CACHE": str(memory)} if mode is DataMode.DOWNLOAD else {})))
@@ -147,7 +148,7 @@ def test_a_store_that_was_damaged_fails_the_run_before_the_script(node: Node, me
 
 def test_a_file_that_is_gone_is_named(node: Node, memory: Path) -> None:
     order = put(node, FILES, DataMode.DOWNLOAD)
-    node.store.delete(layout.content(hashlib.sha256(b"bee").hexdigest()))
+    node.store.delete(layout.content("ants", hashlib.sha256(b"bee").hexdigest()))
     node.order("python show.py", {"show.py": SHOW}, inputs={"images": order})
     report = node.finish(node.start(STOKER_CACHE=str(memory)))
     assert (report.outcome, node.log()) == (Outcome.BROKEN, b"")

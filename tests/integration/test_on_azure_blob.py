@@ -19,7 +19,7 @@ from shell import Shell
 from services import KEY, Azurite, S3Server
 from stoker.errors import StoreDenied
 from stoker.model import layout
-from stoker.stores.access import Access
+from stoker.stores.access import Access, Route
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
@@ -263,6 +263,7 @@ def test_a_sas_that_is_replaced_in_time_costs_nothing(shell: Shell, azurite: Azu
     assert shell.stoker("logs", "job-1").stdout == lines(300)
 
 
+@pytest.mark.heavy
 def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azurite: Azurite) -> None:
     url = azurite.new_container()
     use(shell, url, azurite.sas(url, for_s=15).values["token"])
@@ -282,39 +283,43 @@ def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azur
 
 
 def test_the_token_of_a_run_opens_no_other_run(azurite: Azurite) -> None:
+    """`test_node_tokens` tries everything that a run under way holds; here is what a single token says."""
     url = azurite.new_container()
     store = open_store(url, azurite.account_key)
     one, other = "aaaaaaaaaaaa00000001", "bbbbbbbbbbbb00000002"
-    store.put(layout.record(one), b"mine")
-    store.put(layout.record(other), b"theirs")
-    store.put("blobs/aa/x", b"code")
-    access = grant(url, azurite.account_key, reads=["blobs/"], writes=[layout.run(one)], for_s=60)
-    mine = next(route for route in access.routes if route.writes)
+    mine, theirs, code = layout.wishes(one, 1), layout.wishes(other, 1), layout.code("c" * 64)
+    for key, data in ((mine, b"mine"), (theirs, b"theirs"), (code, b"code"), (layout.code("d" * 64), b"other code")):
+        store.put(key, data)
+    access = grant(url, azurite.account_key, reads=[code], writes=[layout.run(one)], for_s=60)
+    writing = next(route for route in access.routes if route.writes)
     node = open_access(access)
-    assert node.get(layout.record(one)) == b"mine"
-    assert node.get("blobs/aa/x") == b"code"
+    assert node.get(mine) == b"mine"
+    assert node.get(code) == b"code"
     # A node that is up to no good builds its own routes: the service itself has to refuse them.
-    theirs = mine.url.replace(one, other)
-    assert theirs != mine.url
-    forged = open_access(Access((mine.__class__(layout.run(other), theirs, mine.token, True),)))
+    there = writing.url.replace(one, other)
+    assert there != writing.url
+    forged = open_access(Access((Route(layout.run(other), there, writing.token, True),)))
+    reading = next(route for route in access.routes if not route.writes)
+    base = open_access(Access((Route(layout.CODE, reading.url.rpartition("/")[0], reading.token, True),)))
     attempts: list[Callable[[], object]] = [
-        lambda: forged.get(layout.record(other)),
-        lambda: forged.put(layout.record(other), b"changed"),
+        lambda: forged.get(theirs),
+        lambda: forged.put(theirs, b"changed"),
         lambda: forged.put(layout.run(other) + "new", b"x"),
-        lambda: forged.delete(layout.record(other)),
+        lambda: forged.delete(theirs),
         lambda: list(forged.list(layout.run(other))),
-        lambda: node.get(layout.record(other)),
-        lambda: node.put("blobs/aa/x", b"changed"),
+        lambda: node.get(theirs),
+        lambda: node.put(code, b"changed"),
+        lambda: node.list(layout.CODE).__next__(),
+        lambda: base.put(code, b"changed"),
+        lambda: base.delete(code),
+        lambda: base.get(layout.code("d" * 64)),
+        lambda: list(base.list(layout.CODE)),
     ]
     for attempt in attempts:
         with pytest.raises(StoreDenied):
             attempt()
-    reader = next(route for route in access.routes if not route.writes)
-    base = open_access(Access((reader.__class__("blobs/", reader.url, reader.token, True),)))
-    with pytest.raises(StoreDenied):
-        base.put("blobs/aa/x", b"changed")
-    assert store.get(layout.record(other)) == b"theirs"
-    assert store.get("blobs/aa/x") == b"code"
+    assert base.get(code) == b"code"
+    assert store.get(theirs) == b"theirs"
 
 
 def test_a_run_goes_on_while_its_store_is_away_and_catches_up(shell: Shell, service: BlobService) -> None:
@@ -354,6 +359,7 @@ def test_a_run_that_ends_while_its_store_is_away_ends_rightly(shell: Shell, serv
     assert (landed(shell, "job-1") / "done.txt").read_text() == "42"
 
 
+@pytest.mark.heavy
 def test_a_short_run_costs_few_requests(shell: Shell, service: BlobService) -> None:
     """Each is paid for. The figures are in the guide on stores."""
     use(shell, service.azurite.new_container(), KEY)

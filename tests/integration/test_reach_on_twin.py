@@ -61,18 +61,22 @@ def new_key(folder: Path) -> Path:
     return key
 
 
+@pytest.mark.heavy
 def test_into_a_machine_by_the_store_by_ssh_and_its_port_here(user: tuple[Shell, Cloud], tmp_path: Path) -> None:
     for tool in ("/usr/sbin/sshd", "sudo", "ssh-keygen"):
         assert shutil.which(tool), f"{tool} is missing: apt-get install openssh-server openssh-client sudo"
     shell, cloud = user
     key, stranger = new_key(tmp_path / "mine"), new_key(tmp_path / "theirs")
-    account(shell, cloud, open_ssh=True, ssh_key=key.with_suffix(".pub").read_text().strip())
+    public = key.with_suffix(".pub").read_text().strip()
+    account(shell, cloud, open_ssh=True, ssh_key=public, ssh_from="127.0.0.1")
     begin(shell, "open", SERVES, env={"COLOUR": "green"})
     line = "hostname; pwd; echo $COLOUR $STOKER_RUN; exit 7"
     seen = "node\n/var/lib/stoker/node/work\ngreen open\n"
     assert shell.stoker("exec", "open", "--", "sh", "-c", line, code=7).stdout == seen
     assert shell.stoker("ssh", "open", "-i", str(key), "--", "sh", "-c", line, code=7).stdout == seen
     assert shell.stoker("ssh", "open", "-i", str(stranger), "--", "true", code=255).stdout == ""
+    address = public_address(cloud)
+    assert (greeting(address, "127.0.0.1"), greeting(address, "127.0.0.9")) == (b"SSH-", b""), "for `ssh_from` alone"
     port = free_port()
     with shell.start("ssh", "open", "-i", str(key), "-N", "-L", f"{port}:localhost:6006") as tunnel:
         shell.wait_for(lambda: _page(port) == b"curves", "the page", 30)
@@ -121,6 +125,19 @@ def test_a_kept_machine_outlives_its_first_lease_and_its_agent(user: tuple[Shell
     assert '"open_ssh": true' in refused.stderr
     shell.stoker("release", "long")
     shell.wait_for(cloud.empty, "nothing to be left")
+
+
+def public_address(cloud: Cloud) -> str:
+    (machine,) = cloud.machines()
+    place = machine["vm"].split("/providers/")[0].partition("/resourceGroups/")[2]
+    found = cloud.arm("GET", f"/resourceGroups/{place}/providers/Microsoft.Network/publicIPAddresses/node")
+    return str(found["properties"]["ipAddress"])
+
+
+def greeting(address: str, source: str) -> bytes:
+    """What somebody who comes from there hears first."""
+    with socket.create_connection((address, 22), 10.0, (source, 0)) as connection:
+        return connection.recv(4)
 
 
 def _page(port: int) -> bytes:

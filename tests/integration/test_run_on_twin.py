@@ -123,7 +123,7 @@ def test_evicted_by_the_cloud_it_goes_on_and_nothing_is_left(shell: Shell) -> No
     facts = right_end(shell, "story", 120)
     assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
     assert facts["attempts"][0]["notice"]["drill"] is False, "the machine heard of it from its metadata service"
-    assert json.loads(shell.stoker("sweep", "--json").stdout)["left"] == []
+    assert json.loads(shell.stoker("cleanup", "--json").stdout)["left"] == []
 
 
 def test_a_twin_that_is_killed_is_started_again_and_the_run_ends_right(shell: Shell) -> None:
@@ -149,7 +149,7 @@ def test_a_run_whose_twin_was_told_to_end_waits_and_can_be_cancelled(shell: Shel
     said = run.end()
     assert "the rest of what it printed cannot be read now" in said
     assert said.endswith("exit code 130")
-    assert json.loads(shell.stoker("sweep", "--json").stdout)["left"] == []
+    assert json.loads(shell.stoker("cleanup", "--json").stdout)["left"] == []
 
 
 @pytest.mark.slow

@@ -1,4 +1,7 @@
-"""What a node may do in an S3 bucket, as a service decides that reads policies: moto, told to enforce them."""
+"""What a node may do in an S3 bucket, as a service decides that reads policies: moto, told to enforce them.
+
+It passes over conditions, which limit listing: `test_a_policy_allows_no_more_than_was_asked_for` reads those.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import pytest
 
 from services import S3Server, run_s3
 from stoker.errors import StoreDenied
+from stoker.model import layout
 from stoker.stores import Store
 from stoker.stores.access import Access, Route
 from stoker.stores.location import locate
@@ -21,7 +25,11 @@ from stoker.stores.s3client import keys_text
 from stoker.stores.sigv4 import Keys
 from stoker.stores.sts import policy
 
-READS, WRITES = ["data/"], ["runs/aa11/"]
+CODE, OTHER_CODE = layout.code("1" * 64), layout.code("1" * 63)
+ANTS, BEES = layout.manifest("ants", "2" * 64), layout.manifest("bees", "3" * 64)
+READS, WRITES = [layout.dataset("ants"), CODE], ["runs/aa11/"]
+OTHERS = ["runs/bb22/secret", "elsewhere", "runs/aa1", BEES, OTHER_CODE, f"{CODE}0", layout.record("aa11")]
+OTHERS += [layout.record("bb22"), layout.dataset_record("ants")]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +48,7 @@ def node(service: S3Server) -> Store:
     url = service.new_bucket()
     location = locate(url)
     owner = open_access(Access((Route("", url, keys_text(Keys("stoker", "any", "")), True),), time.time() + 900))
-    for key in ("data/a", "runs/aa11/old", "runs/bb22/secret", "elsewhere"):
+    for key in (ANTS, CODE, "runs/aa11/old", *OTHERS):
         owner.put(key, b"there")
     iam: Any = import_module("boto3").client(
         "iam", endpoint_url=service.endpoint, region_name="us-east-1", aws_access_key_id="a", aws_secret_access_key="b"
@@ -60,20 +68,21 @@ def enforce(service: S3Server) -> None:
 
 
 def test_it_reads_the_data_and_its_run_and_writes_its_run(node: Store) -> None:
-    assert node.get("data/a") == b"there"
+    assert node.get(ANTS) == node.get(CODE) == b"there"
+    assert [one.key for one in node.list(layout.dataset("ants"))] == [ANTS]
     assert node.get("runs/aa11/old") == b"there"
     node.put("runs/aa11/new", b"written")
     assert node.get("runs/aa11/new") == b"written"
     node.delete("runs/aa11/new")
 
 
-@pytest.mark.parametrize("key", ["runs/bb22/secret", "elsewhere", "runs/aa1"])
+@pytest.mark.parametrize("key", OTHERS)
 def test_it_reads_nothing_else(node: Store, key: str) -> None:
     with pytest.raises(StoreDenied):
         node.get(key)
 
 
-@pytest.mark.parametrize("key", ["data/a", "runs/bb22/secret", "elsewhere", "runs/aa1"])
+@pytest.mark.parametrize("key", [ANTS, CODE, *OTHERS])
 def test_it_writes_and_deletes_nothing_else(node: Store, key: str) -> None:
     with pytest.raises(StoreDenied):
         node.put(key, b"mine now")

@@ -15,6 +15,8 @@ import pytest
 
 from services import Azurite, run_azurite
 from stoker.errors import StoreDenied
+from stoker.model import layout
+from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
@@ -112,6 +114,34 @@ def test_a_node_gets_a_token_that_the_login_signed(secure_azurite: Azurite, auth
     reading = Credential(CredentialKind.SAS, {"token": tokens["data/"]})
     with pytest.raises(StoreDenied):
         open_store(url, reading).put("data/x", b"no")
+
+
+@pytest.mark.parametrize("kind", ["login", "key"])
+def test_a_token_is_for_one_blob_and_for_https_alone(secure_azurite: Azurite, authority: str, kind: str) -> None:
+    url = secure_azurite.new_container()
+    credential = login(authority) if kind == "login" else secure_azurite.account_key
+    whole, code, other = open_store(url, credential), layout.code("1" * 64), layout.code("2" * 64)
+    whole.put(code, b"mine")
+    whole.put(other, b"theirs")
+    (route,) = grant(url, credential, reads=[code], writes=[], for_s=600).routes
+    asked = parse_qs(route.token)
+    assert (asked["spr"], asked["sr"], asked["sp"]) == (["https"], ["b"], ["r"])
+    node = open_access(Access((route, Route(layout.CODE, route.url.rpartition("/")[0], route.token, True))))
+    assert node.get(code) == b"mine"
+    for attempt in (
+        lambda: node.get(other),
+        lambda: list(node.list(layout.CODE)),
+        lambda: node.put(other, b"x"),
+        lambda: node.delete(other),
+    ):
+        with pytest.raises(StoreDenied):
+            attempt()
+    for wider in ("sp=rw", "sp=racwdl", "sr=c"):
+        name = wider.partition("=")[0]
+        changed = "&".join(wider if part.startswith(f"{name}=") else part for part in route.token.split("&"))
+        forged = open_access(Access((Route(route.prefix, route.url, changed),)))
+        with pytest.raises(StoreDenied):
+            forged.get(code)
 
 
 def test_a_principal_that_cannot_log_in_is_told_why(secure_azurite: Azurite, authority: str) -> None:

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
-from agentnode import RUN, Node
+from agentnode import RUN, Node, eventually
 
+from stoker.agent.incarnation import take_over
+from stoker.agent.restoring import is_fenced
 from stoker.model import layout
+from stoker.model.checkpoint import CheckpointSet
 from stoker.model.lease import Lease
+from stoker.model.money import Fuse
+from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.report import Outcome, Phase
-from stoker.model.wire import dump
+from stoker.model.run import Event
+from stoker.model.snapshot import Snapshot
+from stoker.model.wire import dump, load
+from stoker.providers.azure.cloudinit import BOOT, CONFIG, Boot, custom_data
+from stoker.stores.access import Access, Route
+from stoker.stores.sealed import new_key, seal, signed
 
 TRAINING = """
     import time
@@ -70,7 +88,7 @@ def cloud() -> Iterator[Cloud]:
     made.server.shutdown()
 
 
-def move_in(node: Node, cloud: Cloud, lease_s: float) -> subprocess.Popen[bytes]:
+def move_in(node: Node, cloud: Cloud, lease_s: float, **changed: Any) -> subprocess.Popen[bytes]:
     config = {
         "store": node.store.url,
         "orders": layout.orders(RUN, node.attempt),
@@ -82,6 +100,7 @@ def move_in(node: Node, cloud: Cloud, lease_s: float) -> subprocess.Popen[bytes]
         },
         "arguments": {"--folder": str(node.folder), "--environments": str(node.environments)},
         "variables": {"STOKER_NODE_KEY": node.key},
+        **changed,
     }
     path = node.root / "node.json"
     path.write_text(json.dumps(config))
@@ -132,6 +151,44 @@ def test_a_machine_whose_run_has_ended_waits_for_its_removal_until_the_lease_is_
     assert cloud.deletions
 
 
+def test_a_machine_on_which_nobody_works_leaves_long_before_its_lease_is_over(node: Node, cloud: Cloud) -> None:
+    node.order("true")
+    renew(node, 1, 600.0)
+    tenant = move_in(node, cloud, 600.0, idle_s=2.0)
+    node.reaches(Phase.DONE)
+    assert tenant.wait(30) == 0
+    assert cloud.deletions
+
+
+def test_a_machine_on_which_nobody_works_stays_as_long_as_its_server_is_there(node: Node, cloud: Cloud) -> None:
+    node.order("true")
+    tenant = move_in(node, cloud, 600.0, idle_s=2.0)
+    try:
+        node.reaches(Phase.DONE)
+        for number in range(1, 9):
+            renew(node, number, 600.0)
+            with pytest.raises(subprocess.TimeoutExpired):
+                tenant.wait(0.5)
+        assert cloud.deletions == []
+        assert tenant.wait(30) == 0
+        assert cloud.deletions
+    finally:
+        tenant.kill()
+
+
+def test_a_machine_that_works_stays_without_a_word_until_its_lease_is_over(node: Node, cloud: Cloud) -> None:
+    node.order("python train.py", {"train.py": TRAINING})
+    tenant = move_in(node, cloud, 600.0, idle_s=0.5)
+    try:
+        node.prints(b"training")
+        with pytest.raises(subprocess.TimeoutExpired):
+            tenant.wait(3)
+        assert cloud.deletions == []
+    finally:
+        tenant.send_signal(signal.SIGTERM)
+        tenant.wait(30)
+
+
 def test_a_machine_that_is_shut_down_is_not_removed(node: Node, cloud: Cloud) -> None:
     node.order("python train.py", {"train.py": TRAINING})
     tenant = move_in(node, cloud, 600.0)
@@ -149,3 +206,274 @@ def test_a_machine_that_may_not_be_deleted_is_switched_off_for_good(node: Node, 
     node.order("true")
     assert move_in(node, cloud, 2.0).wait(60) == 0
     assert cloud.posts == ["/deallocate Bearer t0ken"]
+
+
+LOOKS_AROUND = """
+    import glob, os
+    seen = 0
+    for path in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            text = open(path, "rb").read()
+        except OSError:
+            continue
+        if os.environ["STOKER_NODE_KEY"].encode() in text:
+            seen += 1
+            for word in (b"STOKER_ACCESS", b"STOKER_SEAL", b"t0ken-of-the-run"):
+                if word in text:
+                    print("found", word, "in", path)
+    print("looked at several" if seen > 1 else "saw nothing")
+    print(os.environ["MY_SECRET"][:2])
+"""
+
+
+def test_the_access_of_a_machine_is_in_the_environment_of_no_process(node: Node, cloud: Cloud) -> None:
+    node.order("python look.py", {"look.py": LOOKS_AROUND}, secrets=["MY_SECRET"])
+    access = Access((Route("", node.store.url, "t0ken-of-the-run", True),), time.time() + 3600).to_text()
+    given = {"STOKER_ACCESS": access, "STOKER_SEAL": new_key(), "MY_SECRET": "hush"}
+    orders = layout.orders(RUN, node.attempt)
+    node.store.put(orders, signed(given["STOKER_SEAL"], node.store.get(orders), orders))
+    tenant = move_in(node, cloud, 600.0, variables={"STOKER_NODE_KEY": node.key, **given})
+    try:
+        node.prints(b"hu\n")
+        assert node.log() == b"looked at several\nhu\n"
+        node.reaches(Phase.DONE)
+    finally:
+        tenant.kill()
+
+
+def test_what_is_secret_waits_in_the_store_sealed_and_is_on_no_disk_of_the_machine(node: Node, cloud: Cloud) -> None:
+    """The words come after the machine, as they may."""
+    script = "import os; print('has', len(os.environ['HF_TOKEN']), flush=True)"
+    node.order("python train.py", {"train.py": script}, secrets=["HF_TOKEN"])
+    key, secret = new_key(), "hf-8f14e45fceea167a5a36dedd4bea2543"
+    words = layout.again(RUN, node.attempt)
+    given = {"orders": layout.orders(RUN, node.attempt), "spend": {}}
+    given["variables"] = {"STOKER_NODE_KEY": node.key, "HF_TOKEN": secret}
+    tenant = move_in(node, cloud, 30.0, sealed=True, variables={"STOKER_SEAL": key})
+    try:
+        node.store.put(words, seal(key, json.dumps(given), words))
+        node.reaches(Phase.DONE)
+        assert node.store.get(layout.log(RUN, 1, 0)) == b"has 35\n"
+        assert subprocess.run(["grep", "-rlaF", secret, node.root], capture_output=True).stdout == b""
+    finally:
+        tenant.kill()
+
+
+def test_a_machine_that_finds_nothing_to_do_in_the_store_removes_itself(node: Node, cloud: Cloud) -> None:
+    node.order("true")
+    other, words = new_key(), layout.again(RUN, node.attempt)
+    node.store.put(words, seal(other, json.dumps({"orders": "x", "variables": {}}), words))
+    tenant = move_in(node, cloud, 2.0, sealed=True, variables={"STOKER_SEAL": new_key()})
+    assert tenant.wait(60) == 0
+    assert cloud.deletions
+    assert node.processes() == []
+
+
+COUNTING = """
+    import os, pathlib, time
+    from pathlib import Path
+    state = Path(os.environ["STOKER_CHECKPOINTS"], "step")
+    step = int(state.read_text()) if state.exists() else 0
+    while step < 100:
+        step += 1
+        print("step", step, flush=True)
+        part = state.with_suffix(".part")
+        part.write_text(str(step))
+        part.rename(state)
+        Path(os.environ["STOKER_OUTPUTS"], "model").write_text(str(step))
+        time.sleep(0.1)
+"""
+
+
+def given(node: Node, seconds: float, ago_s: float = 0.0) -> None:
+    """A lease as the server gives it."""
+    at = datetime.now(UTC) - timedelta(seconds=ago_s)
+    node.store.put(layout.lease(RUN, node.attempt), dump(Lease(int(at.timestamp() * 1000), seconds, at)))
+
+
+def aged(node: Node, key: str, ago_s: float) -> None:
+    """By the store's clock."""
+    then = time.time() - ago_s
+    os.utime(node.store.root / key, (then, then))
+
+
+def evict(node: Node, tenant: subprocess.Popen[bytes]) -> None:
+    """Without notice: everything on the machine is gone, its disk too."""
+    tenant.kill()
+    tenant.wait()
+    for pid in node.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not node.processes(), "the processes to be gone")
+    shutil.rmtree(node.folder)
+
+
+def has_committed(node: Node, step: int) -> Callable[[], bool]:
+    def found() -> bool:
+        sets = [one.key for one in node.store.list(layout.checkpoint_sets(RUN))]
+        steps = [load(CheckpointSet, node.store.get(key)).entries for key in sets]
+        sizes = [entry.sha256 for entries in steps for entry in entries]
+        return any(int(node.store.get(layout.checkpoint_file(RUN, one))) >= step for one in sizes if one)
+
+    return found
+
+
+def begin_and_evict(node: Node, cloud: Cloud) -> None:
+    node.order("python train.py", {"train.py": COUNTING})
+    given(node, 600.0)
+    evict_at(node, cloud, 5)
+
+
+def evict_at(node: Node, cloud: Cloud, step: int) -> None:
+    tenant = move_in(node, cloud, 600.0)
+    eventually(has_committed(node, step), "checkpoints")
+    evict(node, tenant)
+
+
+def test_a_machine_that_its_provider_restored_continues_its_attempt_to_the_same_end(node: Node, cloud: Cloud) -> None:
+    """The third machine ends what the first began."""
+    begin_and_evict(node, cloud)
+    evict_at(node, cloud, 15)
+    before, log = node.report(), node.log()
+    assert before.outcome is None
+    tenant = move_in(node, cloud, 600.0, idle_s=2.0)
+    assert tenant.wait(60) == 0
+    report = node.report()
+    assert (report.outcome, report.attempt) == (Outcome.SUCCEEDED, 1)
+    assert report.beat > before.beat
+    assert report.started_at == before.started_at
+    assert report.effort and before.effort
+    assert report.effort.evictions == 2
+    assert report.effort.running_s > before.effort.running_s
+    assert 0 <= report.effort.undone_s <= report.effort.running_s
+    assert node.log().startswith(log), "what was printed before the eviction stands"
+    again = [int(line.split()[1]) for line in node.log()[len(log) :].splitlines()]
+    assert again == list(range(again[0], 101))
+    assert 15 < again[0] <= int(log.splitlines()[-1].split()[1]) + 1, "from the newest checkpoint"
+    assert report.log_bytes == {"0": len(node.log())}
+    outputs = load(Snapshot, node.store.get(layout.outputs(RUN, 1)))
+    (model,) = outputs.entries
+    assert node.store.get(layout.output(RUN, model.sha256)) == b"100"
+    events = [load(Event, line) for line in node.store.get(layout.events(RUN, 1)).splitlines()]
+    assert [one.kind for one in events].count("machine-restored") == 2
+    assert cloud.deletions, "and it removed itself"
+
+
+def test_the_machine_before_a_restored_one_can_commit_nothing_more(node: Node, cloud: Cloud) -> None:
+    begin_and_evict(node, cloud)
+    orders = load(Orders, node.store.get(layout.orders(RUN, 1)))
+    assert not is_fenced(node.store, orders)
+    second = replace(orders, incarnation=take_over(node.store, orders))
+    third = replace(orders, incarnation=take_over(node.store, orders))
+    assert (second.incarnation, third.incarnation) == (2, 3)
+    assert is_fenced(node.store, orders)
+    assert is_fenced(node.store, second)
+    assert not is_fenced(node.store, third)
+
+
+def refused(node: Node, cloud: Cloud) -> None:
+    """The machine that is made again removes itself at once, and says and does nothing."""
+    before = node.store.get(layout.report(RUN, 1))
+    assert move_in(node, cloud, 600.0).wait(30) == 0
+    assert cloud.deletions
+    assert node.store.get(layout.report(RUN, 1)) == before
+    assert node.processes() == []
+
+
+def test_a_restored_machine_whose_lease_is_over_by_date_removes_itself(node: Node, cloud: Cloud) -> None:
+    begin_and_evict(node, cloud)
+    given(node, 600.0, ago_s=601.0)
+    refused(node, cloud)
+
+
+def test_a_restored_machine_with_a_wrong_clock_goes_by_that_of_its_store(node: Node, cloud: Cloud) -> None:
+    """The lease says that it was given just now: the machine's clock is an hour behind its server's."""
+    begin_and_evict(node, cloud)
+    given(node, 600.0, ago_s=-3600.0)
+    aged(node, layout.lease(RUN, 1), 601.0)
+    refused(node, cloud)
+
+
+def test_a_restored_machine_whose_run_was_cancelled_removes_itself(node: Node, cloud: Cloud) -> None:
+    begin_and_evict(node, cloud)
+    node.store.put(layout.wishes(RUN, 1), dump(Wishes(Wish.CANCEL)))
+    refused(node, cloud)
+
+
+def test_a_restored_machine_removes_itself_if_the_server_has_begun_another_attempt(node: Node, cloud: Cloud) -> None:
+    begin_and_evict(node, cloud)
+    node.store.put(layout.orders(RUN, 2), node.store.get(layout.orders(RUN, 1)))
+    refused(node, cloud)
+
+
+def test_a_restored_machine_whose_run_has_ended_removes_itself(node: Node, cloud: Cloud) -> None:
+    node.order("true")
+    given(node, 600.0)
+    tenant = move_in(node, cloud, 600.0)
+    node.reaches(Phase.DONE)
+    evict(node, tenant)
+    refused(node, cloud)
+
+
+def test_a_restored_machine_whose_money_was_spent_while_it_was_away_removes_itself(node: Node, cloud: Cloud) -> None:
+    begin_and_evict(node, cloud)
+    told = Fuse(Decimal(1), Decimal(0), Decimal(1), datetime.now(UTC) - timedelta(hours=1))
+    node.store.put(layout.wishes(RUN, 1), dump(Wishes(fuse=told)))
+    refused(node, cloud)
+
+
+@pytest.mark.heavy
+def test_a_restored_machine_reckons_the_time_it_was_away_as_spent(node: Node, cloud: Cloud) -> None:
+    node.order("python train.py", {"train.py": TRAINING})
+    given(node, 600.0)
+    tenant = move_in(node, cloud, 600.0)
+    node.prints(b"training")
+    evict(node, tenant)
+    told = Fuse(Decimal(1), Decimal(0), Decimal(1), datetime.now(UTC) - timedelta(seconds=3565))
+    node.store.put(layout.wishes(RUN, 1), dump(Wishes(fuse=told)))
+    started = time.monotonic()
+    tenant = move_in(node, cloud, 600.0)
+    assert tenant.wait(60) == 0
+    assert node.report().outcome is Outcome.BUDGET_REACHED
+    assert time.monotonic() - started < 45
+
+
+@pytest.mark.heavy
+def test_a_restored_machine_has_no_more_than_what_is_left_of_the_lease(node: Node, cloud: Cloud) -> None:
+    node.order("python train.py", {"train.py": TRAINING})
+    given(node, 600.0)
+    tenant = move_in(node, cloud, 600.0)
+    node.prints(b"training")
+    evict(node, tenant)
+    given(node, 600.0, ago_s=565.0)
+    started = time.monotonic()
+    assert move_in(node, cloud, 600.0).wait(60) == 0
+    assert time.monotonic() - started < 45
+    assert node.report().outcome is Outcome.EVICTED
+    assert node.log() == b"training\ntraining\n"
+
+
+def test_a_machine_that_cannot_fetch_its_agent_removes_itself(tmp_path: Path, cloud: Cloud) -> None:
+    """As one that is restored when its ticket to the store has ended."""
+    boot = Boot(
+        agent_url=f"{cloud.url}/none",
+        agent_sha256="0" * 64,
+        store="",
+        orders="",
+        lease_s=600.0,
+        release={"url": f"{cloud.url}/group", "token_url": f"{cloud.url}/token"},
+        arguments={},
+        variables={},
+        idle_s=0.2,
+    )
+    files = {one["path"]: one["content"] for one in json.loads(custom_data(boot).partition("\n")[2])["write_files"]}
+    config, script = tmp_path / "node.json", tmp_path / "boot.py"
+    config.write_text(files[CONFIG])
+    script.write_text(files[BOOT].replace(CONFIG, str(config)).replace("/var/lib/stoker", str(tmp_path)))
+    booting = subprocess.Popen([sys.executable, "-I", str(script)], stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: cloud.deletions, "the machine to remove itself")
+        assert cloud.deletions[0] == "/group Bearer t0ken"
+    finally:
+        booting.kill()
+        booting.wait()

@@ -96,7 +96,7 @@ def test_accounts_of_resource_manager_are_served_with_their_containers(services:
     accounts = {"team1": Account((key,), frozenset(("models",)))}
     wait_for(lambda: service.running and "team1" in service._served, "the account")
     place = locate(f"{service.place.endpoint}/team1/any")
-    made = Containers(place, lambda: (account_sas("team1", key, 3600), {}))
+    made = Containers(place, lambda: (account_sas(place, key, 3600), {}))
     assert list(made.list("")) == ["models"]
 
 

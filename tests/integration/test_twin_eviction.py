@@ -133,9 +133,12 @@ class Azure:
         return False
 
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
+
+
 def _vm(nic: str) -> dict[str, Any]:
     image = {"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "server", "version": "latest"}
-    keys = {"publicKeys": [{"path": "/home/me/.ssh/authorized_keys", "keyData": "ssh-ed25519 AAAA me"}]}
+    keys = {"publicKeys": [{"path": "/home/me/.ssh/authorized_keys", "keyData": KEY}]}
     profile = {
         "computerName": "spot",
         "adminUsername": "me",

@@ -362,6 +362,16 @@ def test_what_is_not_exposed_cannot_be_reached_behind_walls(walled: World, port:
     assert walled.machines.run_command("vm", f"curl -s --max-time 5 http://127.0.0.1:{port}/", 10)[0] == 7
 
 
+def test_a_machine_without_a_way_out_reaches_nothing_that_is_exposed(walled: World, port: int) -> None:
+    walled.machines.expose(port)
+    walled.machines.create(MachineSpec("shut", b"#!/bin/sh\n", "10.0.0.9", {"name": "shut"}, outbound=False))
+    fetch = f"curl -s --max-time 5 http://127.0.0.1:{port}/a"
+    assert walled.machines.run_command("shut", fetch, 10)[0] == 7
+    walled.machines.power_off("shut")
+    walled.machines.start("shut")
+    assert walled.machines.run_command("shut", fetch, 10)[0] == 7, "nor after a boot"
+
+
 def test_the_way_out_does_not_lead_to_the_host_itself(walled: World, port: int) -> None:
     walled.create()
     assert walled.run("echo $https_proxy") == "http://127.0.0.1:3128\n"

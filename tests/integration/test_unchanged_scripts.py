@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -207,6 +208,7 @@ def lose_the_machine(shell: Shell, attempt: int, notice: str) -> None:
     shell.wait_for(lambda: numbers(shell, attempt + 1, "from"), "the next attempt", 90)
 
 
+@pytest.mark.heavy
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_an_unchanged_script_goes_on_from_its_last_checkpoint(
@@ -228,3 +230,40 @@ def test_an_unchanged_script_goes_on_from_its_last_checkpoint(
         assert numbers(shell, attempt, "done")[0] == begun + 1
     [total] = re.findall(r"^sum (\S+)$", logged(shell, last), re.M)
     assert float(total) == pytest.approx(undisturbed[name], abs=1e-5)
+
+
+FORGETFUL = """
+    import time
+    from pathlib import Path
+    WHERE
+    print("from", first, flush=True)
+    for epoch in range(first, 24):
+        time.sleep(0.4)
+        Path(f"checkpoints/epoch-{epoch}.pt").write_text(str(epoch))
+        print(f"epoch {epoch}, loss {1 / (epoch + 1):.3f}", flush=True)
+        print("done", epoch + 1, flush=True)
+"""
+USES_IT = 'first = len(list(Path("checkpoints").glob("epoch-*.pt")))'
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("where", ["first = 0", USES_IT], ids=["begins again", "resumes"])
+def test_what_a_script_repeats_counts_as_redone_whatever_its_checkpoint_says(shell: Shell, where: str) -> None:
+    shell.write("train.py", FORGETFUL.replace("WHERE", where))
+    shell.job("python train.py", env=ONE_THREAD)
+    shell.stoker("run", "--detach")
+    shell.wait_for(lambda: numbers(shell, 1, "done")[-1:] >= [7], "seven epochs", 60)
+    shell.stoker("evict", "job-1", "--notice", "1s")
+    assert shell.ended("job-1")["state"] == "succeeded"
+    made = json.loads(shell.stoker("receipt", "job-1", "--json").stdout)["receipt"]
+    [taken] = made["taken"]
+    redone = float(taken["redone"]["seconds"])
+    if where == USES_IT:
+        assert numbers(shell, 2, "from")[0] >= 6
+        assert redone < 2.0 and not taken["again"]
+    else:
+        first = made["stays"][0]["parts"]
+        assert taken["again"] == "epoch 0"
+        assert redone >= 7 * 0.4, "all that it had done"
+        assert float(first["useful"]["seconds"]) == 0.0
+        assert "the script began again at epoch 0" in shell.stoker("explain", "job-1").stdout

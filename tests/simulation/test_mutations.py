@@ -24,7 +24,7 @@ def first_broken(promise: str) -> int:
 
 
 def without_fences(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(checkpoint, "fenced", lambda _attempt, _fences: False)
+    patch.setattr(checkpoint, "fenced", lambda *_: False)
     patch.setattr(checkpoint, "visible", lambda positions, _fences: sorted(positions, reverse=True))
 
 
@@ -40,10 +40,17 @@ def without_reserve(patch: pytest.MonkeyPatch) -> None:
 def acting_before_saving(patch: pytest.MonkeyPatch) -> None:
     def carry_out(server: Server, decisions: Any, sights: Any) -> bool:
         actions = [action for decision in decisions for action in decision.actions]
-        server._act([*actions, *server._sweep(sights)])
+        server._act([*actions, *server._leftovers(sights)])
         return server._save(decisions)
 
     patch.setattr(Server, "_carry_out", carry_out)
+
+
+def blaming_nodes_for_their_store(patch: pytest.MonkeyPatch) -> None:
+    def silent_s(server: Server, since: float | None) -> float:
+        return 0.0 if since is None else server._timeline.now - max(since, server._since)
+
+    patch.setattr(Server, "_silent_s", silent_s)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +60,7 @@ def acting_before_saving(patch: pytest.MonkeyPatch) -> None:
         (without_leases, "nothing outlives its lease"),
         (without_reserve, "the budget"),
         (acting_before_saving, "saved before it acts"),
+        (blaming_nodes_for_their_store, "no healthy node is lost"),
     ],
 )
 def test_a_safeguard_that_is_taken_out_is_missed(

@@ -1,10 +1,14 @@
 """Whole lives of runs, from a seed, in a world where everything that can break does."""
 
+from decimal import Decimal
+
 import pytest
 
+from stoker.model.job import Job, Spot
+from stoker.model.run import RunState
 from stoker.testing.world.__main__ import described
-from stoker.testing.world.drawing import calm, stormy
-from stoker.testing.world.scenario import Fault, Scenario
+from stoker.testing.world.drawing import away, calm, stormy
+from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario
 from stoker.testing.world.shrinking import broken, shrunk, story
 from stoker.testing.world.world import World
 
@@ -36,6 +40,37 @@ def test_every_promise_is_kept_whatever_breaks(block: int) -> None:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_every_promise_is_kept_for_a_hundred_thousand_lives(block: int) -> None:
     survive(1_000_000 + block * MANY_LIVES, MANY_LIVES // BLOCKS)
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_every_promise_is_kept_while_the_server_is_away_for_hours(block: int) -> None:
+    for seed in range(block * 15, block * 15 + 15):
+        found = broken(away(seed))
+        assert found is None, f"{found}: python -m stoker.testing.world {seed} --away"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_every_promise_is_kept_for_thousands_of_lives_without_a_server(block: int) -> None:
+    for seed in range(10_000 + block * 250, 10_000 + block * 250 + 250):
+        found = broken(away(seed))
+        assert found is None, f"{found}: python -m stoker.testing.world {seed} --away"
+
+
+def test_a_run_of_hours_ends_while_nobody_is_there_though_its_machine_is_evicted_twice() -> None:
+    job = Job(name="ants", run="true", on="cloud", spot=Spot())
+    evictions = (Mishap(3600.0, Fault.EVICTION), Mishap(7200.0, Fault.EVICTION, seconds=30.0))
+    absent = Mishap(600.0, Fault.CRASH, seconds=20 * 3600.0)
+    place = Place("here", Decimal("0.10"), spot=True)
+    scenario = Scenario(1, (Plan(job, work_s=4 * 3600.0),), (absent, *evictions), (place,), restore_s=300.0)
+    world = World(scenario).live()
+    (run,) = world.server.saved.values()
+    assert (run.state, len(run.attempts)) == (RunState.SUCCEEDED, 1)
+    agent = world.agents[run.attempts[0].key]
+    assert agent.incarnation == 3
+    assert agent.ended_at is not None
+    assert agent.ended_at < 600 + 5 * 3600, "long before the server was back"
 
 
 @pytest.mark.parametrize("seed", [1_601_899, 2_201_663, 2_301_522, 2_501_621, 2_801_725])

@@ -11,7 +11,7 @@ from stoker.model.job import Job
 from stoker.model.money import Spell
 from stoker.model.node import Offer
 from stoker.model.orders import Notice
-from stoker.model.report import Effort, Kept, Outcome, Phase
+from stoker.model.report import Climb, Effort, Kept, Outcome, Phase
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 START = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
@@ -43,6 +43,7 @@ class Told:
     restored: float = 0.0
     blocked: float = 0.0
     waited: float = 0.0
+    climbs: tuple[Climb, ...] = ()  # what its script showed of its progress
     unheard: float = 0.0  # from its last word to being missed
     price: Decimal = PRICE
     place: str = "eastus"
@@ -118,6 +119,7 @@ def _attempt(number: int, key: str, one: Told, newest: Kept | None) -> Attempt:
         restored_s=one.restored,
         blocked_s=one.blocked,
         waited_s=one.waited,
+        climbs=one.climbs,
         unsaved_s=one.work - (one.kept_s or 0.0),
         step=one.step,
         began_from=newest,

@@ -47,3 +47,13 @@ def test_the_cheapest_of_all_that_the_job_would_take_counts() -> None:
 def test_any_budget_will_do_where_nothing_costs() -> None:
     free = Offer("cloud", "free", "here", Decimal(0))
     assert admit(job("0.01"), {"cloud": Cloud(free)}) == free
+
+
+def test_data_of_this_computer_is_refused_with_the_command_that_brings_it_there() -> None:
+    for name, store in (("cloud", ""), ("cloud-twin", " --store twin")):
+        wanted = Job(name="ants", run="true", on=name, data={"Images": "./data"})
+        with pytest.raises(JobInvalid) as refused:
+            admit(wanted, {name: Cloud(BIG)})
+        (problem,) = refused.value.problems
+        assert f"`stoker data put ./data --name images{store}` brings it there" in problem.expected
+        assert "`Images: {dataset: images}` reads it" in problem.expected

@@ -166,3 +166,28 @@ def test_an_effort_survives_its_journey(meter: EffortMeter, watch: Watch) -> Non
     go(meter, watch, (Phase.RUNNING, 20))
     effort = meter.now()
     assert load(Effort, dump(effort)) == effort
+
+
+def test_a_machine_that_was_restored_adds_to_what_the_one_before_it_did(tmp_path: Path) -> None:
+    watch = Watch()
+    before = Effort(
+        datetime.now(UTC),
+        {"unpacking": 2.0, "running": 60.0},
+        restored_s=1.0,
+        blocked_s=4.0,
+        unsaved_s=15.0,
+        undone_s=5.0,
+        evictions=1,
+        kept=kept(a_set(15.0)),
+    )
+    meter = EffortMeter(tmp_path / "toll", watch)
+    meter.continue_from(before)
+    watch.now += 3
+    meter.restored(a_set(15.0), 2.0)
+    go(meter, watch, (Phase.PREPARING, 1), (Phase.RUNNING, 10))
+    effort = meter.now()
+    assert effort.phases == {"unpacking": 5.0, "running": 70.0, "preparing": 1.0}
+    assert (effort.restored_s, effort.blocked_s) == (3.0, 4.0)
+    assert (effort.undone_s, effort.evictions) == (20.0, 2)
+    assert effort.unsaved_s == 10.0, "of this machine's own work"
+    assert effort.began_from is None, "the attempt itself began from nothing"

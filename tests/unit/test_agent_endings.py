@@ -33,6 +33,14 @@ def test_a_kill_for_lack_of_memory_is_told() -> None:
     assert ending(RankEnd(0, None, 11), out_of_memory=True).message == "the script was killed by signal 11 (SIGSEGV)"
 
 
+def test_a_kill_for_lack_of_memory_comes_with_what_to_do() -> None:
+    for found in (ending(RankEnd(0, None, 9), out_of_memory=True), ending(RankEnd(0, 1), out_of_memory=True)):
+        assert "--set memory=" in found.hint
+        assert "batch" in found.hint
+    assert "out-of-memory killer" in ending(RankEnd(0, None, 9)).hint  # whose count may be in another container
+    assert ending(RankEnd(0, 1)).hint == ""
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -10,6 +10,7 @@ import pytest
 
 from stoker.agent.launch import Place, command_line, commands, environment
 from stoker.agent.nodefolder import NodeFolder
+from stoker.checkpoint import surroundings
 from stoker.model.job import Job
 from stoker.model.orders import Orders
 
@@ -39,10 +40,25 @@ def test_ranks_are_numbered_across_nodes() -> None:
     assert [ranks[1].env[name] for name in names] == ["3", "6", "1", "2", "1", "10.0.0.1", "29500"]
 
 
-def test_a_rank_that_is_alone_is_not_told_that_somebody_starts_others() -> None:
+RENDEZVOUS = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"}
+
+
+def test_a_single_process_finds_no_sign_of_distributed_training() -> None:
+    """nanoGPT and others start DDP as soon as `RANK` is set, whatever it is."""
     (one,) = commands(orders(), place())
-    assert (one.env["RANK"], one.env["WORLD_SIZE"]) == ("0", "1")
-    assert "LOCAL_RANK" not in one.env
+    assert not RENDEZVOUS & set(one.env)
+
+
+def test_one_process_on_each_of_two_nodes_is_distributed_training() -> None:
+    (one,) = commands(orders(nodes=2, node=1), place())
+    assert set(one.env) >= RENDEZVOUS
+
+
+def test_a_single_process_is_rank_0_to_the_checkpoint_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in RENDEZVOUS:
+        monkeypatch.delenv(name, raising=False)
+    around = surroundings.look()
+    assert (around.rank, around.world, surroundings.rank()) == (0, 1, 0)
 
 
 def test_torchrun_starts_the_ranks_itself() -> None:

@@ -129,3 +129,9 @@ def test_each_program_reads_the_environment_in_one_file() -> None:
         program = {"cli": "client"}.get(reader.split("/")[0], reader.split("/")[0])
         per_program.setdefault(program, []).append(reader)
     assert all(len(files) == 1 for files in per_program.values()), per_program
+
+
+def test_every_file_of_tests_has_a_name_of_its_own() -> None:
+    """Pytest imports them by it: of two with the same name one is left out, with an error."""
+    names = [path.name for path in (SOURCE.parents[1] / "tests").rglob("test_*.py") if "scripts" not in path.parts]
+    assert sorted(names) == sorted(set(names))

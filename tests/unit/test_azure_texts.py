@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from types import SimpleNamespace
@@ -11,28 +12,34 @@ from typing import Any
 import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
-from stoker.model.node import Need
 from stoker.providers.azure import naming
-from stoker.providers.azure.account import Account, read_account
+from stoker.providers.azure.account import Account, check_ssh, read_account
 from stoker.providers.azure.booting import signed_url
-from stoker.providers.azure.cloudinit import BOOT, CONFIG, Boot, custom_data
+from stoker.providers.azure.cloudinit import BOOT, CONFIG, UNIT, Boot, custom_data
+from stoker.providers.azure.handedover import FORM
+from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.sizes import Size, fits, gpu_of, read_sizes
-from stoker.providers.azure.template import Machine, deployment, image_reference
+from stoker.providers.azure.template import Machine, NodeSite, deployment
 from stoker.stores.access import Access, Route
+from stoker.twin.machines.guest.units import unit
 
 GROUP = naming.group_id("s", "g")
+VM = f"{GROUP}/providers/Microsoft.Compute/virtualMachines/node"
+
+
+def site(account: Account) -> NodeSite:
+    return NodeSite(account, Place("g"), account.role or "r0le", GROUP)
 
 
 def resources(account: Account, machine: Machine) -> dict[str, dict[str, Any]]:
-    made = deployment(account, GROUP, machine, {"a": "b"}, "ssh-ed25519 AAAA")["template"]["resources"]
+    made = deployment(site(account), machine, {"a": "b"}, "ssh-ed25519 AAAA")["template"]["resources"]
     return {one["type"].rsplit("/", 1)[1]: one for one in made}
 
 
 def test_a_node_is_one_deployment_of_everything_it_needs_and_nothing_open() -> None:
     made = resources(Account("s"), Machine("Standard_D2s_v5", "eastus"))
     network = {"networkInterfaces", "virtualNetworks", "networkSecurityGroups"}
-    assert set(made) == {"virtualMachines", "userAssignedIdentities", "roleAssignments", *network}
+    assert set(made) == {"virtualMachines", "roleAssignments", *network}
     assert made["networkSecurityGroups"]["properties"]["securityRules"] == []
     own = [one for name, one in made.items() if name != "roleAssignments"]  # a role has neither
     assert all(one["tags"] == {"a": "b"} and one["location"] == "eastus" for one in own)
@@ -40,44 +47,63 @@ def test_a_node_is_one_deployment_of_everything_it_needs_and_nothing_open() -> N
 
 
 def test_ssh_is_open_only_where_somebody_asked_for_it() -> None:
-    made = resources(Account("s", open_ssh=True), Machine("Standard_D2s_v5", "eastus"))
+    made = resources(Account("s", open_ssh=True, ssh_from=("203.0.113.7",)), Machine("Standard_D2s_v5", "eastus"))
     assert "publicIPAddresses" in made
-    assert made["networkSecurityGroups"]["properties"]["securityRules"][0]["properties"]["destinationPortRange"] == "22"
+    (rule,) = made["networkSecurityGroups"]["properties"]["securityRules"]
+    assert rule["properties"]["destinationPortRange"] == "22"
+    assert rule["properties"]["sourceAddressPrefixes"] == ["203.0.113.7"]
+    assert "sourceAddressPrefix" not in rule["properties"]
+
+
+@pytest.mark.parametrize(
+    ("sources", "said"),
+    [((), "does not say for whom"), (("0.0.0.0/0",), "is everybody"), (("::/0",), "is everybody"), (("*",), "'\\*'")],
+)
+def test_ssh_is_never_open_to_everybody(sources: tuple[str, ...], said: str) -> None:
+    with pytest.raises(NotSetUp, match=said) as refused:
+        check_ssh(Account("s", open_ssh=True, ssh_from=sources))
+    assert "ssh_from" in refused.value.hint
+    check_ssh(Account("s", open_ssh=True, ssh_from=("203.0.113.7", "2001:db8::/32")))
+    check_ssh(Account("s"))
+
+
+def test_a_machine_without_trusted_launch_is_asked_for_in_a_version_that_can_say_so() -> None:
+    """Older versions refuse `Standard` unless a feature of the subscription is registered."""
+    machine = resources(Account("s"), Machine("Standard_D2s_v5", "eastus"))["virtualMachines"]
+    assert machine["properties"]["securityProfile"] == {"securityType": "Standard"}
+    assert machine["apiVersion"] >= "2025-11-01"
 
 
 def test_a_network_of_ones_own_is_used_and_none_is_made() -> None:
     made = resources(Account("s", subnet="/subscriptions/s/x"), Machine("Standard_D2s_v5", "eastus"))
-    assert set(made) == {"virtualMachines", "networkInterfaces", "userAssignedIdentities", "roleAssignments"}
+    assert set(made) == {"virtualMachines", "networkInterfaces", "roleAssignments"}
     assert made["networkInterfaces"]["dependsOn"] == []
 
 
 def test_a_machine_may_remove_its_own_group_and_touch_nothing_else() -> None:
     made = resources(Account("s", role="r0le"), Machine("Standard_D2s_v5", "eastus"))
-    identity = f"{GROUP}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/node"
-    assert made["virtualMachines"]["identity"]["userAssignedIdentities"] == {identity: {}}
-    assert identity in made["virtualMachines"]["dependsOn"]
+    assert made["virtualMachines"]["identity"] == {"type": "SystemAssigned"}, "no other machine has it"
     role = made["roleAssignments"]
     assert "scope" not in role, "a deployment into a group assigns roles in that group"
-    assert role["properties"]["principalId"] == f"[reference('{identity}', '2023-01-31').principalId]"
+    assert role["properties"]["principalId"] == f"[reference('{VM}', '2025-11-01', 'Full').identity.principalId]"
+    assert role["dependsOn"] == [VM]
     assert "'r0le'" in role["properties"]["roleDefinitionId"]
 
 
-def test_an_identity_that_an_administrator_made_is_used_and_none_is_made() -> None:
-    made = resources(Account("s", identity="/subscriptions/s/i"), Machine("Standard_D2s_v5", "eastus"))
-    assert not {"userAssignedIdentities", "roleAssignments"} & set(made)
-    assert made["virtualMachines"]["identity"]["userAssignedIdentities"] == {"/subscriptions/s/i": {}}
+def test_in_a_shared_group_a_machine_has_its_role_for_itself_alone_and_all_of_it_goes_with_it() -> None:
+    place = naming.shared_place("g", "r-1")
+    own = NodeSite(Account("s", practitioner="p"), place, "r0le", place.vm_id("s"))
+    made = {one["type"].rsplit("/", 1)[1]: one for one in parts(own)}
+    assert set(made) == {"virtualMachines", "networkInterfaces", "roleAssignments"}
+    assert made["roleAssignments"]["scope"] == f"{GROUP}/providers/Microsoft.Compute/virtualMachines/stoker-r-1"
+    assert place.owns(made["virtualMachines"]["properties"]["storageProfile"]["osDisk"]["name"])
+    assert not place.owns("stoker-r-10") and not place.owns("stoker-r-10_disk")
 
 
-def test_drivers_come_with_the_image_or_as_an_extension_where_there_are_gpus() -> None:
-    def made(image: str, gpus: int) -> tuple[str, bool]:
-        found = resources(Account("s", image=image), Machine("x", "eastus", gpus=gpus))
-        offer = found["virtualMachines"]["properties"]["storageProfile"]["imageReference"]["offer"]
-        return offer, "extensions" in found
-
-    assert made("", 0) == ("0001-com-ubuntu-server-jammy", False)
-    assert made("", 1) == ("ubuntu-hpc", False)
-    assert made("Canonical:ubuntu-24_04-lts:server:latest", 1) == ("ubuntu-24_04-lts", True)
-    assert made("Canonical:ubuntu-24_04-lts:server:latest", 0) == ("ubuntu-24_04-lts", False)
+def parts(own: NodeSite) -> list[dict[str, Any]]:
+    made = deployment(own, Machine("x", "eastus", spot=True), {}, "key")["template"]["resources"]
+    assert isinstance(made, list)
+    return made
 
 
 @pytest.mark.parametrize(("most", "sent"), [(None, -1.0), (Decimal("0.5"), 0.5)])
@@ -89,6 +115,7 @@ def test_a_spot_machine_says_what_it_may_cost_and_what_happens_at_an_eviction(
     assert properties["priority"] == "Spot"
     assert properties["evictionPolicy"] == "Deallocate"
     assert properties["billingProfile"] == {"maxPrice": sent}
+    assert "scheduledEventsProfile" not in properties, "Azure refuses it of spot machines"
 
 
 def test_what_goes_with_the_machine_is_deleted_with_it() -> None:
@@ -98,14 +125,9 @@ def test_what_goes_with_the_machine_is_deleted_with_it() -> None:
 
 
 def test_what_a_machine_is_told_is_a_secure_parameter_and_not_in_the_template() -> None:
-    made = deployment(Account("s"), GROUP, Machine("x", "eastus"), {}, "key")["template"]
+    made = deployment(site(Account("s")), Machine("x", "eastus"), {}, "key")["template"]
     assert made["parameters"] == {"customData": {"type": "securestring"}}
     assert "[parameters('customData')]" in json.dumps(made)
-
-
-def test_an_image_is_named_by_its_four_words_or_its_id() -> None:
-    assert image_reference("a:b:c:latest") == {"publisher": "a", "offer": "b", "sku": "c", "version": "latest"}
-    assert image_reference("/subscriptions/s/images/i") == {"id": "/subscriptions/s/images/i"}
 
 
 def boot(**changed: Any) -> Boot:
@@ -114,7 +136,7 @@ def boot(**changed: Any) -> Boot:
     return Boot(**{**given, **more, **changed})
 
 
-def test_only_root_reads_the_secrets_of_a_machine() -> None:
+def test_only_root_reads_what_a_machine_opens_its_secrets_with() -> None:
     text = custom_data(boot())
     assert text.startswith("#cloud-config\n")
     files = {one["path"]: one for one in json.loads(text.split("\n", 1)[1])["write_files"]}
@@ -122,6 +144,13 @@ def test_only_root_reads_the_secrets_of_a_machine() -> None:
     assert json.loads(files[CONFIG]["content"])["variables"] == {"HF_TOKEN": "s3cret"}
     assert not any("s3cret" in one["content"] for path, one in files.items() if path != CONFIG)
     compile(files[BOOT]["content"], BOOT, "exec")
+
+
+def test_whatever_kills_the_tenant_it_is_started_again_however_often() -> None:
+    """By default systemd gives up after five times in ten seconds, and then nobody would remove the machine."""
+    files = {one["path"]: one for one in json.loads(custom_data(boot()).split("\n", 1)[1])["write_files"]}
+    told = unit(UNIT, files[f"/etc/systemd/system/{UNIT}"]["content"])
+    assert told.burst_s == 0 and told.restarts_after(clean=False, signalled=True)
 
 
 def test_more_than_a_machine_can_be_told_is_refused() -> None:
@@ -170,7 +199,9 @@ def test_a_quota_is_told_with_its_family_its_limit_and_what_was_asked() -> None:
     inner = SimpleNamespace(code="QuotaExceeded", message=said, details=None)
     found = translated(refused("DeploymentFailed", "see details", [inner]), "starting x")
     assert isinstance(found, QuotaReached)
-    assert "standardNCADSA100v4Family allows 24 vCPUs; 0 are in use and 48 more were asked for" in found.message
+    assert found.message.endswith(
+        "the vCPU quota for standardNCADSA100v4Family in eastus is used up: limit 24, in use 0, asked for 48 more"
+    )
 
 
 def test_no_capacity_is_told_from_other_failures() -> None:
@@ -185,6 +216,20 @@ def test_an_azure_that_is_busy_is_asked_again_and_costs_no_attempt(status: int, 
     error = refused("TooManyRequests", "slow down")
     error.status_code = status  # type: ignore[attr-defined]
     assert isinstance(translated(error, "starting x"), ProviderUnavailable) is later
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("ServiceRequestError", "ServiceRequestTimeoutError", "ServiceResponseError", "ServiceResponseTimeoutError"),
+        *("DecodeError", "IncompleteReadError"),
+    ],
+)
+def test_an_azure_that_does_not_answer_in_time_or_in_full_is_asked_again_and_costs_no_attempt(kind: str) -> None:
+    """As in the network of a hotel: it times out, breaks off, or answers with a page of its own."""
+    error = getattr(pytest.importorskip("azure.core.exceptions"), kind)("it broke off")
+    told = translated(error, "starting x")
+    assert isinstance(told, ProviderUnavailable) and "it broke off" in told.message
 
 
 def test_a_missing_right_names_the_command_an_administrator_runs() -> None:
@@ -208,61 +253,29 @@ def test_a_deployment_that_lacks_the_right_to_a_part_names_that_right() -> None:
     assert isinstance(translated(refused("InvalidTemplateDeployment", "no such size"), "x"), ProviderFailed)
 
 
-def sku(name: str, **has: str) -> dict[str, Any]:
-    capabilities = [{"name": key, "value": value} for key, value in has.items()]
-    place = {"location": "eastus", "zones": ["2", "1"]}
-    return {"name": name, "resourceType": "virtualMachines", "family": "f", "capabilities": capabilities} | {
-        "locationInfo": [place]
-    }
-
-
-def test_sizes_are_read_from_what_azure_says_of_them() -> None:
-    listed = [
-        sku("Standard_NC24ads_A100_v4", vCPUs="24", MemoryGB="220", GPUs="1", LowPriorityCapable="True"),
-        sku("Standard_D2s_v5", vCPUs="2", MemoryGB="8") | {"restrictions": [{"type": "Location"}]},
-        {"name": "disk", "resourceType": "disks"},
-    ]
-    assert read_sizes(listed, "eastus") == [
-        Size("Standard_NC24ads_A100_v4", "f", 24, 220.0, 1, "A100", "eastus", True, ("1", "2"))
-    ]
-
-
-@pytest.mark.parametrize(
-    ("name", "gpu"),
-    [
-        ("Standard_NC6s_v3", "V100"),
-        ("Standard_NC4as_T4_v3", "T4"),
-        ("Standard_ND96asr_v4", "A100"),
-        ("Standard_D2", ""),
-    ],
-)
-def test_a_gpu_is_known_by_the_name_of_its_size(name: str, gpu: str) -> None:
-    assert gpu_of(name) == gpu
-
-
-def test_a_need_is_met_by_enough_of_everything_and_no_gpu_that_nobody_asked_for() -> None:
-    plain = Size("Standard_D8s_v5", "f", 8, 32, 0, "", "eastus", True)
-    graphics = Size("Standard_NC24ads_A100_v4", "f", 24, 220, 1, "A100", "eastus", False)
-    assert fits(plain, Need(cpus=8, memory_gb=32, spot=True))
-    assert not fits(plain, Need(cpus=9))
-    assert not fits(graphics, Need(cpus=8))
-    assert fits(graphics, Need(gpus=1, gpu="a100"))
-    assert not fits(graphics, Need(gpus=1, spot=True))
-    assert fits(graphics, Need(size="standard_nc24ads_a100_v4", spot=True)), "a size by name is taken as it is"
-
-
 def test_an_account_that_is_not_there_says_how_to_have_one(tmp_path: Any) -> None:
     with pytest.raises(NotSetUp, match="not set up"):
         read_account(tmp_path / "azure.json")
     (tmp_path / "azure.json").write_text('{"subscription": "s", "regions": ["a", "b"], "typo": 1}')
+    with pytest.raises(NotSetUp, match="`typo` is unknown"):
+        read_account(tmp_path / "azure.json")
+    (tmp_path / "azure.json").write_text('["s"]')
     with pytest.raises(NotSetUp, match="does not describe"):
         read_account(tmp_path / "azure.json")
     (tmp_path / "azure.json").write_text('{"subscription": "s", "regions": ["a", "b"]}')
     assert read_account(tmp_path / "azure.json").regions == ("a", "b")
 
 
+def test_a_hand_over_may_say_all_that_an_account_has_but_what_is_the_users_own_to_say() -> None:
+    """Or a set-up writes a file that nobody can join with."""
+    own = {"secret_file", "ca_file", "switch", "replay", "ssh_key", "open_ssh", "ssh_from", "client"}
+    assert set(FORM.fields) == {one.name for one in fields(Account)} - own
+
+
 def test_the_agent_is_fetched_with_the_nodes_own_token() -> None:
     access = Access((Route("runs/r/", "https://a.blob/c-r", "sig=1"), Route("", "https://a.blob/c", "sig=2")))
     assert signed_url(access, "runs/r/agent.pyz") == "https://a.blob/c-r/agent.pyz?sig=1"
+    one = Route("runs/r/agent.pyz", "https://a.blob/c-r/agent.pyz", "sig=3")
+    assert signed_url(Access((*access.routes, one)), "runs/r/agent.pyz") == "https://a.blob/c-r/agent.pyz?sig=3"
     with pytest.raises(ProviderFailed, match="cannot reach the store"):
         signed_url(Access((Route("", "file:///x"),)), "runs/r/agent.pyz")

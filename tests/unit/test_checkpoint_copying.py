@@ -134,6 +134,22 @@ main()
     assert [path.name for path in tmp_path.glob("step-*")] == ["step-000000001"]
 
 
+def test_a_script_that_ends_while_a_thread_is_within_pytorch_is_not_aborted() -> None:
+    script = """
+import time, torch
+from stoker.checkpoint.worker import Worker
+def work():
+    for _ in range(20):
+        torch.empty(20_000_000).zero_()
+    print("done")
+worker = Worker("beside")
+worker.hand(work)
+time.sleep(0.1)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
 def test_weights_changed_behind_the_optimizers_back_drop_the_save_and_the_next_step_is_saved(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.model import layout
-from stoker.model.checkpoint import CheckpointSet, Fence, fenced, retained, visible
+from stoker.model.checkpoint import SPAN, CheckpointSet, Fence, claim, fenced, retained, visible
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -58,3 +58,23 @@ def test_the_newest_are_kept_and_the_best_by_a_metric() -> None:
 @given(positions)
 def test_a_sets_position_is_read_back_from_its_key(position: tuple[int, int]) -> None:
     assert layout.checkpoint_position(layout.checkpoint_set("r", *position)) == position
+
+
+def test_a_machine_that_took_over_hides_what_an_earlier_one_of_its_attempt_commits_later() -> None:
+    """The first had committed two sets when the second took over, and wakes up for a third."""
+    second = Fence(1, 1, 2, incarnation=2)
+    late, own = (1, 3), (1, SPAN + 1)
+    assert visible([(1, 1), (1, 2), late, own], [claim(1), second]) == [own, (1, 2), (1, 1)]
+    assert fenced(1, [claim(1), second])
+    assert not fenced(1, [claim(1), second], incarnation=2)
+    assert fenced(1, [second, claim(1, 3)], incarnation=2)
+    assert fenced(1, [second, claim(2)], incarnation=2)
+
+
+def test_a_machine_that_has_yet_to_find_its_base_hides_nothing() -> None:
+    assert visible([(1, 1), (1, 2)], [claim(1), claim(1, 2, "mine")]) == [(1, 2), (1, 1)]
+
+
+def test_the_next_attempt_goes_on_from_the_newest_machine() -> None:
+    fences = [claim(1), Fence(1, 1, 2, incarnation=2), claim(2)]
+    assert visible([(1, 2), (1, 3), (1, SPAN + 4)], fences)[0] == (1, SPAN + 4)

@@ -113,6 +113,7 @@ def test_a_huge_line_of_progress_holds_only_its_last_state() -> None:
         (b"tab\there", "tab\there"),
         (b"\x1b[31mleft red", "\x1b[31mleft red\x1b[0m"),
         (b"cut \x1b[3", "cut ␛[3"),
+        ("gpj\u202eexe \u2066".encode(), "gpj\ufffdexe \ufffd"),
     ],
 )
 def test_a_terminal_gets_colours_but_nothing_that_acts(written: bytes, expected: str) -> None:
@@ -123,7 +124,7 @@ def test_a_terminal_gets_colours_but_nothing_that_acts(written: bytes, expected:
 def test_nothing_that_acts_reaches_a_terminal(data: bytes) -> None:
     text = shown(ForTerminal(), data).decode()
     rest = re.sub(r"\x1b\[(?:[0-9;:]*m|[012]?K)", "", text)
-    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", rest)
+    assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", rest)
 
 
 def test_each_line_gets_its_prefix() -> None:
@@ -133,9 +134,13 @@ def test_each_line_gets_its_prefix() -> None:
 
 @settings(max_examples=20)
 @given(st.binary())
-def test_raw_keeps_every_byte(data: bytes) -> None:
-    assert shown(view_for(raw=True, terminal=True, live=True), data) == data
+def test_raw_keeps_every_byte_for_a_file_or_a_pipe(data: bytes) -> None:
+    assert shown(view_for(raw=True, terminal=False, live=True), data) == data
     assert isinstance(view_for(raw=True, terminal=False, live=False), AsIs)
+
+
+def test_raw_on_a_terminal_keeps_every_state_of_a_bar_and_nothing_that_acts() -> None:
+    assert shown(view_for(raw=True, terminal=True, live=False), b"1%\r2%\x1b]0;t\x07\n") == "1%\r2%␛]0;t\n".encode()
 
 
 def test_a_live_terminal_draws_progress_bars_itself_unless_ranks_share_it() -> None:

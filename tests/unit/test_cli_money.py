@@ -140,7 +140,7 @@ def offers(job: dict[str, Any], earlier: bool = True, **more: Any) -> str:
 def test_offers_are_shown_with_what_to_expect_and_how_old_their_prices_are() -> None:
     text = offers({}, priced_at=datetime(2025, 1, 1, tzinfo=UTC))
     first = next(line for line in text.splitlines() if "→" in line)
-    assert re.fullmatch(r"  → +D2 +eastus +spot +\$0\.0443 +64 % +0\.0 +\S+ \S+ +\$0\.0\d+", first)
+    assert re.fullmatch(r"  → +D2 +eastus +spot +\$0\.0443 +64 % +<0\.1 +\S+ \S+ +\$0\.0\d+", first)
     assert "prices of 2025-01-01, 14 months old" in text
     assert "time and cost are what to expect after 1 earlier run of this experiment, which saw 0 evictions" in text
     assert re.search(r"cheapest way  spot D2 in eastus at \$0.0443/h, \d+m \d+s, \$0.0\d+: the cheapest way", text)

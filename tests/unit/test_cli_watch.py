@@ -16,7 +16,7 @@ from stoker.cli.feed import Source
 from stoker.cli.watch import Selection, Watch
 from stoker.client.handle import Log
 from stoker.client.handle import Run as Handle
-from stoker.errors import NotFound, ServerUnavailable
+from stoker.errors import Denied, NotFound, ServerUnavailable, StoreDenied, StoreUnavailable
 from stoker.model.money import Spell
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
 
@@ -52,6 +52,7 @@ class FakeRun:
         yield from self.story[1:]
 
     def logs(self, rank: int, attempt: int, **options: Any) -> Iterator[bytes]:
+        del options["waits"]
         self.asked.append({"rank": rank, "attempt": attempt, **options})
         if (attempt, rank) not in self.output:
             raise NotFound("no such log")
@@ -128,7 +129,7 @@ def test_following_begins_with_the_newest_attempt_where_it_was_left(make_run: Ma
     watch(run, Selection(first=2, since=NOW, offsets={0: 70}))
     assert run.asked == [
         {"rank": 0, "attempt": 2, "follow": True, "since": NOW, "offset": 70},
-        {"rank": 0, "attempt": 3, "follow": True, "since": None, "offset": 0},
+        {"rank": 0, "attempt": 3, "follow": True, "since": NOW, "offset": 0},
     ]
 
 
@@ -231,5 +232,74 @@ def test_a_run_that_costs_money_says_so_while_it_is_quiet(make_run: MakeRun, mon
 
 
 def test_trouble_of_a_source_is_told_where_it_can_be_handled(make_run: MakeRun) -> None:
-    with pytest.raises(ServerUnavailable, match="gone for good"):
-        watch(FakeRun([make_run()], breaks=ServerUnavailable("gone for good")))
+    with pytest.raises(Denied, match="gone for good"):
+        watch(FakeRun([make_run()], breaks=Denied("gone for good")))
+
+
+def test_outages_are_waited_for_and_told_once(make_run: MakeRun) -> None:
+    running = make_run(state=RunState.RUNNING, attempts=(attempt(1, AttemptState.RUNNING),))
+    ended = replace(running, state=RunState.SUCCEEDED, attempts=(attempt(1),))
+    run = FakeRun([running, ended], {(1, 0): [b"a\n"]})
+    recorder = Recorder()
+    seen = Watch(cast(Handle, run), recorder, why)
+    for error in (StoreUnavailable("away"), StoreDenied("expired"), ServerUnavailable("nobody answers")):
+        assert seen._waits(error)
+    seen.until_end()
+    assert recorder.said == ["waiting: away (Ctrl-C ends the watching, not the run)", "1.0 a\n", "1.0 finished"]
+    assert not seen._waits(StoreUnavailable("away")), "what an ended run printed can be read later"
+    assert seen._waits(ServerUnavailable("away"))
+
+
+def test_ranks_that_first_print_later_are_shown_where_the_node_decides_how_many_there_are(make_run: MakeRun) -> None:
+    """With `processes: gpus` nobody knows the ranks before they print."""
+    running = make_run(
+        job={"processes": "gpus"},
+        state=RunState.RUNNING,
+        attempts=(attempt(1, AttemptState.RUNNING, started_at=NOW),),
+    )
+    ended = replace(running, state=RunState.SUCCEEDED, attempts=(attempt(1, started_at=NOW),))
+    run = FakeRun([running, ended])
+    run.hold.set()
+    recorder = Recorder()
+    watching_it = Watch(cast(Handle, run), recorder, lambda _facts: "")
+    thread = threading.Thread(target=watching_it.until_end, daemon=True)
+    thread.start()
+    for _ in range(100):  # until it has looked for logs in vain
+        if not run.hold.is_set():
+            break
+        threading.Event().wait(0.01)
+    threading.Event().wait(0.3)
+    run.output[1, 0] = [b"late\n"]
+    run.output[1, 1] = [b"later\n"]
+    run.hold.set()
+    thread.join(5)
+    assert sorted(recorder.said) == ["1.0 finished", "1.0 late\n", "1.1 finished", "1.1 later\n"]
+
+
+def test_a_rank_that_prints_while_another_is_shown_is_not_forgotten(make_run: MakeRun) -> None:
+    started = attempt(1, AttemptState.RUNNING, started_at=NOW)
+    running = make_run(job={"processes": "gpus"}, state=RunState.RUNNING, attempts=(started,))
+    ended = replace(running, state=RunState.SUCCEEDED, attempts=(attempt(1, started_at=NOW),))
+    run = FakeRun([running, ended], {(1, 0): [b"first\n"]})
+
+    def logs(rank: int, number: int, **_options: Any) -> Iterator[bytes]:
+        run.output[1, 1] = [b"second\n"]
+        yield from run.output[number, rank]
+
+    run.logs = logs  # type: ignore[method-assign]
+    _, recorder = watch(run)
+    assert sorted(recorder.said) == ["1.0 finished", "1.0 first\n", "1.1 finished", "1.1 second\n"]
+
+
+def test_a_metric_that_the_job_waits_for_in_vain_is_told_once(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "_TROUBLE_EVERY_S", 0.0)
+    running = make_run(
+        job={"stop_when": "val_acc > 0.9"}, state=RunState.RUNNING, attempts=(attempt(1, AttemptState.RUNNING),)
+    )
+    ended = replace(running, state=RunState.SUCCEEDED, attempts=(attempt(1),))
+    run = FakeRun([running, ended], {(1, 0): [b"a\n", b"b\n", b"c\n"]})
+    run.events = lambda: [Event(NOW, "metric-missing", "warning: no val_acc")]  # type: ignore[method-assign]
+    _, recorder = watch(run)
+    assert recorder.said.count("warning: no val_acc") == 1

@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -23,6 +24,7 @@ from stoker.errors import (
     SnapshotRefused,
     StokerError,
 )
+from stoker.model.proof import proof
 
 
 @dataclass
@@ -36,9 +38,11 @@ class Asked:
 
 @dataclass
 class Scripted:
-    """Answers request number n with `answers[n]`, and the last for ever; None hangs up without an answer."""
+    """Answers request number n with `answers[n]`, and the last for ever; None hangs up without an answer. With a token
+    it proves that it knows it, which is not counted; without, the question is one as any other."""
 
     answers: list[bytes | None]
+    token: str = ""
     asked: list[Asked] = field(default_factory=list)
     url: str = ""
     _connections: int = 0
@@ -61,7 +65,7 @@ class Scripted:
             threading.Thread(target=self._serve, args=(line, self._connections), daemon=True).start()
 
     def _serve(self, line: socket.socket, number: int) -> None:
-        with line, line.makefile("rb") as reader:
+        with suppress(ConnectionError), line, line.makefile("rb") as reader:
             while first := reader.readline():
                 method, target, _ = first.decode().split()
                 headers = {}
@@ -76,6 +80,9 @@ class Scripted:
                     reader.readline()
                 else:
                     body = reader.read(int(headers.get("content-length", 0)))
+                if self.token and target.startswith("/v1/proof?nonce="):
+                    line.sendall(sized({"proof": proof(self.token, target.partition("=")[2])}))
+                    continue
                 self.asked.append(Asked(method, target, headers, body, number))
                 answer = self.answers[min(len(self.asked), len(self.answers)) - 1]
                 if answer is None:
@@ -103,8 +110,8 @@ def chunked(*pieces: bytes, end: bytes = b"0\r\n\r\n", head: bytes = b"") -> byt
 def serve() -> Iterator[Callable[..., Scripted]]:
     servers: list[Scripted] = []
 
-    def serve(*answers: bytes | None) -> Scripted:
-        server = Scripted(list(answers))
+    def serve(*answers: bytes | None, token: str = "") -> Scripted:
+        server = Scripted(list(answers), token)
         server.start()
         servers.append(server)
         return server
@@ -122,7 +129,7 @@ def nowhere() -> str:
 
 
 def test_answers_are_plain_json_and_the_socket_is_kept(serve):
-    server = serve(sized({"a": 1}), sized([2]))
+    server = serve(sized({"a": 1}), sized([2]), token="t0ken")
     connection = Connection(Address(server.url, "t0ken"))
     assert connection.get("/v1/x") == {"a": 1}
     assert connection.post("/v1/y", {"b": "é"}) == [2]
@@ -244,7 +251,7 @@ def test_an_error_of_another_form_is_still_an_error(body: bytes):
 
 
 def test_an_answer_that_is_not_json_is_not_from_stoker(serve):
-    with pytest.raises(ServerUnavailable, match="language"):
+    with pytest.raises(ServerUnavailable, match="not a Stoker server"):
         Connection(Address(serve(sized(b"hello")).url)).get("/v1/x")
 
 
@@ -261,7 +268,20 @@ def test_nobody_there_is_unavailable_at_once_with_a_hint(nowhere: str):
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x", "nonsense", "http://", "http://127.0.0.1:99999", "http://no.such.host.invalid"]
+    "url",
+    [
+        "ftp://x",
+        "nonsense",
+        "http://",
+        "http://127.0.0.1:99999",
+        "http://no.such.host.invalid",
+        "http://[::1",
+        "http://a\0b",
+        "http://\ud800",
+        "unix:",
+        "unix:/no/such/folder/server.sock",
+        "unix:/a\0b",
+    ],
 )
 def test_an_address_that_cannot_be_is_unavailable(url: str):
     with pytest.raises(ServerUnavailable):
@@ -291,18 +311,58 @@ def test_a_socket_the_server_has_closed_meanwhile_is_not_used_again(serve):
 
 
 def test_a_refused_connection_asks_where_the_server_is_now(serve, nowhere: str):
-    server = serve(sized({"a": 1}))
+    server = serve(sized({"a": 1}), token="new")
     connection = Connection(Address(nowhere, "old"), reconnect=lambda: Address(server.url, "new"))
     assert connection.post("/v1/x", {}, repeat=False) == {"a": 1}
     assert server.asked[0].headers["authorization"] == "Bearer new"
 
 
 def test_a_stranger_on_the_old_port_is_asked_only_once(serve):
-    stranger = serve(sized({"error": {"code": "denied", "message": "no"}}, "401 Unauthorized"))
-    ours = serve(sized({"a": 1}))
+    stranger = serve(sized({"error": {"code": "denied", "message": "no"}}, "401 Unauthorized"), token="t")
+    ours = serve(sized({"a": 1}), token="t")
     connection = Connection(Address(stranger.url, "t"), reconnect=lambda: Address(ours.url, "t"))
     assert connection.get("/v1/x") == {"a": 1}
     assert len(stranger.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        sized({"proof": proof("guessed", "0" * 32)}),
+        sized({"proof": None}),
+        sized([]),
+        sized(b"<html>"),
+        sized(b"x" * 100_000),
+        sized({"error": {"code": "not-found", "message": "no"}}, "404 Not Found"),
+        None,
+    ],
+)
+def test_who_does_not_know_the_token_is_sent_neither_it_nor_anything_else(serve, answer: bytes | None):
+    stranger = serve(answer)
+    with pytest.raises(ServerUnavailable, match="does not know its token"):
+        Connection(Address(stranger.url, "t0ken")).post("/v1/runs", {"secrets": {"HF_TOKEN": "hf_secret"}})
+    assert [asked.target.partition("=")[0] for asked in stranger.asked] == ["/v1/proof?nonce"]
+    assert all("authorization" not in asked.headers and not asked.body for asked in stranger.asked)
+
+
+def test_a_scheme_in_capitals_is_no_way_around_the_proof(serve):
+    stranger = serve(sized({}))
+    with pytest.raises(ServerUnavailable):
+        Connection(Address(stranger.url.replace("http:", "HTTP:"), "sesame")).get("/v1/runs")
+    assert [asked.target.partition("=")[0] for asked in stranger.asked] == ["/v1/proof?nonce"]
+
+
+def test_every_new_socket_is_proven_once_and_stays_so(serve):
+    ours = serve(sized({"a": 1}), token="t0ken")
+    moved: list[Address] = []
+    connection = Connection(Address(ours.url, "t0ken"), reconnect=lambda: moved[-1])
+    assert connection.get("/v1/x") == {"a": 1}
+    ours.token = ""  # asked once more, it would fail
+    assert connection.get("/v1/x") == {"a": 1}
+    connection.close()
+    moved.append(Address(serve(sized({"a": 2}), token="t0ken").url, "t0ken"))
+    assert connection.get("/v1/x") == {"a": 2}
+    assert "authorization" not in ours.asked[-1].headers
 
 
 def test_a_server_that_has_answered_before_is_given_time_to_come_back(serve):

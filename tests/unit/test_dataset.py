@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import BadInput, DatasetRefused
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, Reference, manifest_id, reference
 
 names = st.text(
@@ -118,8 +118,9 @@ def test_a_path_may_not_be_there_twice_nor_be_a_file_and_a_folder() -> None:
 
 
 def test_uploaded_content_lies_under_its_hash_and_files_in_place_where_they_are() -> None:
-    assert file("a").stored_at == layout.content(file("a").sha256) == f"data/{file('a').sha256[:2]}/{file('a').sha256}"
-    assert DataFile("a", 1, "", "raw/a", "tag").stored_at == "raw/a"
+    sha256 = file("a").sha256
+    assert file("a").stored_in("ants") == f"stoker/data/ants/contents/{sha256[:2]}/{sha256}"
+    assert DataFile("a", 1, "", "raw/a", "tag").stored_in("ants") == "raw/a"
 
 
 def test_a_version_is_pinned_by_name_and_number_and_survives_the_wire() -> None:
@@ -128,7 +129,7 @@ def test_a_version_is_pinned_by_name_and_number_and_survives_the_wire() -> None:
         "ants", 3, manifest.id, "local", 1, 1, datetime(2026, 1, 2, tzinfo=UTC), "ants", "CC0", ("small", "images")
     )
     assert version.ref == "ants@3"
-    assert version.manifest == f"datasets/ants/{manifest_id(manifest.to_bytes())}.json"
+    assert version.manifest == f"stoker/data/ants/{manifest_id(manifest.to_bytes())}.json"
     assert wire.load(DatasetVersion, wire.dump(version)) == version
 
 

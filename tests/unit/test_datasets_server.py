@@ -17,6 +17,8 @@ from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.server.database import Database
 from stoker.server.datasets import Datasets
 from stoker.server.datasettable import DatasetRecord, DatasetTable
+from stoker.server.keychain import Keychain
+from stoker.server.signing import Signing
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 
@@ -27,19 +29,21 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.stores: dict[str, Store] = {"folder": MemoryStore(), "blob": MemoryStore()}
         self.table = DatasetTable(Database.open(folder / "db").engine)
-        self.datasets = Datasets(self.table, self.stores.__getitem__, lambda: "folder")
+        self.signing = Signing(Keychain(folder / "keys"))
+        self.datasets = Datasets(self.table, self.stores.__getitem__, lambda: "folder", self.signing)
 
     def put(self, name: str, *contents: bytes, store: str = "folder", **facts: object) -> DatasetVersion:
         """What a client does: content first, then the manifest."""
         mark = self.datasets.start(name, store).mark
         for data in contents:
-            self.stores[store].put(layout.content(sha(data)), data)
+            self.stores[store].put(layout.content(name, sha(data)), data)
         manifest = Manifest(DataFile(f"{index}.bin", len(data), sha(data)) for index, data in enumerate(contents))
         version = DatasetVersion(name, 0, "", store, 0, 0, NOW, **facts)  # type: ignore[arg-type]
         return self.datasets.register(version, manifest.to_bytes(), mark)
 
     def content(self, store: str = "folder") -> set[bytes]:
-        return {self.stores[store].get(one.key) for one in self.stores[store].list("data")}
+        held = self.stores[store]
+        return {held.get(one.key) for one in held.list("") if layout.content_hash(one.key)}
 
 
 @pytest.fixture
@@ -88,15 +92,14 @@ def test_removing_a_version_removes_only_what_no_other_version_names(world: Worl
     first = world.put("ants", b"only ants", b"shared", b"shared too")
     second = world.put("ants", b"shared", b"new")
     world.put("bees", b"shared too")
-    world.stores["folder"].put("data/train/a.jpg", b"the user's own")
     removed = world.datasets.remove([first])
-    assert (removed.files, removed.size_bytes) == (1, 9)
-    assert world.content() == {b"shared", b"shared too", b"new", b"the user's own"}
+    assert (removed.files, removed.size_bytes) == (2, 19), "the other dataset has a copy of its own"
+    assert world.content() == {b"shared", b"shared too", b"new"}
     with pytest.raises(NotFound):
         world.datasets.resolve("ants@1")
     assert world.datasets.resolve("ants") == second
     world.datasets.remove([second])
-    assert world.content() == {b"shared too", b"the user's own"}
+    assert world.content() == {b"shared too"}
     assert world.put("ants", b"x").number == 3  # numbers are never given twice
 
 
@@ -136,7 +139,7 @@ class SlowToDelete(MemoryStore):
         self.deleting, self.go_on = threading.Event(), threading.Event()
 
     def delete(self, key: str) -> None:
-        if key.startswith("data/"):
+        if layout.content_hash(key):
             self.deleting.set()
             assert self.go_on.wait(10)
         super().delete(key)
@@ -152,7 +155,7 @@ def test_nothing_is_registered_while_content_is_being_removed(world: World) -> N
         world.put("bees", b"a")
     store.go_on.set()
     removing.join(10)
-    assert world.content() == set()
+    assert list(store.list(layout.dataset("ants"))) == []
     world.put("bees", b"a")
     assert world.content() == {b"a"}
 
@@ -199,7 +202,8 @@ def test_the_stores_hold_enough_to_make_the_table_again(world: World, tmp_path: 
     world.put("ants", b"c", store="blob")
     versions = world.datasets.versions()
     keys = {name: layout.dataset_record("ants") for name in ("folder", "blob")}
-    records = [wire.load(DatasetRecord, world.stores[name].get(key)) for name, key in keys.items()]
+    opened = [world.signing.opened(name, key, world.stores[name].get(key)) for name, key in keys.items()]
+    records = [wire.load(DatasetRecord, data) for data in opened]
     (tmp_path / "new").mkdir()
     table = DatasetTable(Database.open(tmp_path / "new" / "db").engine)
     table.restore(records)

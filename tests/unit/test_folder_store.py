@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.errors import StoreFailed
+from stoker.errors import Missing, StoreFailed
 from stoker.stores.folder import FolderStore
 
 
@@ -72,3 +72,10 @@ def test_nothing_is_brought_to_the_disk_where_nobody_asked_for_it(tmp_path: Path
     first = FolderStore(tmp_path, durable=True)
     first.put("claim", b"", only_new=True)  # nothing was put that it could lose
     assert synced == []
+
+
+def test_nobody_waits_for_a_pipe_in_the_place_of_an_object(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    os.mkfifo(tmp_path / "report.json")
+    with pytest.raises(Missing):
+        store.get("report.json")

@@ -68,6 +68,13 @@ def test_a_failed_run_does_not_tell_how_long_the_work_takes() -> None:
     assert made.past.runs == 0
 
 
+def test_an_eviction_in_the_first_two_minutes_is_expected_again() -> None:
+    stormy = story(evicted(work=60, kept_s=40), Told(asked=120, work=30))
+    spot = forecast(a_job(), [SPOT], [stormy], at(9000)).offers[0]
+    assert spot.evictions is not None
+    assert spot.evictions > 0.2
+
+
 def test_evictions_cost_another_start_and_what_was_not_saved() -> None:
     stormy = story(evicted(work=1800, kept_s=1700), Told(asked=2000, work=1800))
     known = past([stormy], at(9000))

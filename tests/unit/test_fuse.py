@@ -238,7 +238,7 @@ def test_after_an_eviction_with_too_little_left_the_run_is_paused(story: Story) 
     assert story.run.reason == "its budget of $1.00 leaves $0.29, and the cheapest start costs $0.45"
 
 
-LEASED = replace(OFFER, lease_s=40)
+LEASED = replace(OFFER, idle_s=40)
 
 
 def beside(story: Story, worked_s: float) -> None:
@@ -249,30 +249,48 @@ def beside(story: Story, worked_s: float) -> None:
     story.up(report=story.report(notice=notice))
 
 
-@pytest.mark.parametrize(("worked_s", "asked_ahead"), [(0, True), (10, False)])
-def test_a_spare_is_asked_for_only_if_the_first_can_be_paid_until_its_lease_is_over(
+SPOT = {"on": "cloud", "spot": True}
+SECOND = 2 * (LEASED.ready_s + LEASED.idle_s + LEASED.release_s) / 100  # at a cent a second
+
+
+@pytest.mark.parametrize(("worked_s", "asked_ahead"), [(0, True), (30, False)])
+def test_a_spare_is_asked_for_only_if_both_can_be_paid_should_nobody_reach_the_first(
     make_run: Make, now: datetime, worked_s: float, asked_ahead: bool
 ) -> None:
-    story = Story(make_run(job={"on": "cloud"}, budget=Decimal("1.1")), now, LEASED)
+    story = Story(make_run(job=SPOT, budget=Decimal(str(4 * SECOND + 0.2))), now, replace(LEASED, spot=True))
     beside(story, worked_s)
     assert ("asked-ahead" in story.events) is asked_ahead
 
 
-def test_a_node_beside_one_that_nobody_can_reach_stops_in_time_for_both(make_run: Make, now: datetime) -> None:
-    story = Story(make_run(job={"on": "cloud"}, budget=Decimal(3)), now, LEASED)
+def test_a_node_that_works_on_unheard_leaves_enough_for_a_second_one(make_run: Make, now: datetime) -> None:
+    """What the first was told at its start is all that it knows, whatever happens then."""
+    story = Story(make_run(job=SPOT, budget=Decimal(10)), now, replace(LEASED, spot=True))
+    story.round()
+    (first,) = story.fuses()
+    most = first.stop_at_usd + Decimal(LEASED.release_s) / 100
+    assert most == Decimal(10) - Decimal(str(SECOND))
     beside(story, 10)
-    first = story.run.attempts[0]
-    over = replace(first, state=AttemptState.EVICTED, spare=None)
-    second = replace(first, number=2, key=f"{story.run.id}-2", notice=None, spare=None)
+    before = story.run.attempts[0]
+    over = replace(before, state=AttemptState.EVICTED, spare=None)
+    second = replace(before, number=2, key=f"{story.run.id}-2", notice=None, spare=None)
     run = replace(story.run, attempts=(over, second))
-    allowance = fuse.Allowance(Decimal(3), "its budget")
+    allowance = fuse.Allowance(Decimal(10), "its budget")
     left_s = fuse.left_s(run, allowance, story.now)
-    since_s = (story.now - (run.spells[0].seen_at or story.now)).total_seconds()
-    stays_s = meter.MARK_S + LEASED.lease_s - since_s + OFFER.release_s  # of the first, at the longest
-    most = meter.spent(run, story.now) + Decimal(str(left_s + OFFER.release_s + stays_s)) / 100
-    assert most == Decimal(3)
+    began = next(one.since for one in run.spells if one.key == second.key)
+    costs = (story.now - began).total_seconds() + left_s + LEASED.release_s
+    assert costs / 100 == pytest.approx(SECOND)
+    assert left_s > 60, "and it is not stopped at once: the first is likely to be seen gone in a moment"
+    told = fuse.told(run, allowance, story.now)
+    assert told and told.seconds <= left_s
     gone = replace(run, spells=tuple(one for one in run.spells if one.key == second.key))
-    assert fuse.left_s(gone, allowance, story.now) > left_s + stays_s - 15
+    assert fuse.left_s(gone, allowance, story.now) > 500
+
+
+def test_near_the_end_of_its_budget_a_node_that_is_heard_may_spend_all_of_it(make_run: Make, now: datetime) -> None:
+    story = Story(make_run(job=SPOT, budget=Decimal(str(SECOND * 3))), now, replace(LEASED, spot=True))
+    story.round()
+    (told,) = story.fuses()
+    assert told.stop_at_usd == Decimal(str(SECOND * 3)) - Decimal(LEASED.release_s) / 100
 
 
 @pytest.mark.parametrize(("worked_s", "asked_ahead"), [(10, True), (60, False)])

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.market import HOPELESS, WEATHER
+from stoker.engine.patience import HOPELESS, WEATHER
 from stoker.engine.sighting import Sighting
 from stoker.model.run import AttemptState, Run, RunState
 

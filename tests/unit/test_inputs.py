@@ -20,6 +20,8 @@ from stoker.server.database import Database
 from stoker.server.datasets import Datasets
 from stoker.server.datasettable import DatasetTable
 from stoker.server.inputs import Asked, Pinned, pin
+from stoker.server.keychain import Keychain
+from stoker.server.signing import Signing
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 
@@ -36,7 +38,7 @@ class World:
         by_name = {store.name: store for store in known}
         self.stores: Any = SimpleNamespace(all=known, open=self.opened.__getitem__, named=by_name.__getitem__)
         table = DatasetTable(Database.open(folder / "db").engine)
-        self.datasets = Datasets(table, self.opened.__getitem__, lambda: "folder")
+        self.datasets = Datasets(table, self.opened.__getitem__, lambda: "folder", Signing(Keychain(folder / "keys")))
 
     def add(self, store: str, *files: DataFile) -> DatasetVersion:
         mark = self.datasets.start("ants", store).mark
@@ -67,7 +69,7 @@ def test_a_dataset_of_the_run_s_own_store_is_named_plainly(world: World) -> None
         store="folder",
         manifest=layout.manifest("ants", version.id),
         id=version.id,
-        reads=("datasets/ants/", "data/"),
+        reads=("stoker/data/ants/",),
         files=2,
         size_bytes=2,
     )
@@ -77,7 +79,7 @@ def test_one_of_another_store_goes_through_a_route(world: World) -> None:
     version = world.add("blob", DataFile("a", 1, key="coco/x/a", etag="1"), DataFile("b", 1, key="coco/y/b", etag="2"))
     order = world.pin(dataset="ants").inputs["x"]
     assert (order.root, order.manifest) == ("@blob/", f"@blob/{layout.manifest('ants', version.id)}")
-    assert order.reads == ("datasets/ants/", "coco/")
+    assert order.reads == ("stoker/data/ants/", "coco/")
 
 
 def test_a_pin_outlives_newer_versions(world: World) -> None:

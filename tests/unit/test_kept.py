@@ -8,9 +8,9 @@ import pytest
 
 from stoker.engine.actions import StopNode, TellAgent
 from stoker.engine.kept import release
+from stoker.engine.leftovers import claimed
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import claimed
 from stoker.errors import Conflict
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish

@@ -33,7 +33,9 @@ def spelled(function: Callable[..., str], *, number: int = 1) -> str:
     [
         (layout.blob(SHA), f"blobs/ab/{SHA}"),
         (layout.snapshot("s1"), "snapshots/s1.json"),
-        (layout.record("r1"), "runs/r1/run.json"),
+        (layout.record("r1"), "stoker/records/runs/r1.json"),
+        (layout.code(SHA), f"stoker/code/{SHA}"),
+        (layout.content("ants", SHA), f"stoker/data/ants/contents/ab/{SHA}"),
         (layout.output("r1", SHA), f"runs/r1/outputs/ab/{SHA}"),
         (layout.wishes("r1", 2), "runs/r1/attempts/2/wishes.json"),
         (layout.orders("r1", 2), "runs/r1/attempts/2/node-0/orders.json"),
@@ -66,17 +68,23 @@ def test_no_two_things_have_the_same_key() -> None:
 
 def test_everything_of_a_run_goes_with_it() -> None:
     of_a_run = [spelled(one) for one in SPELLED.values() if "run_id" in inspect.signature(one).parameters]
-    assert all(key.startswith(layout.run("r1")) for key in of_a_run)
+    assert [key for key in of_a_run if not key.startswith(layout.run("r1"))] == [layout.record("r1")]
 
 
 def test_a_run_is_not_below_another_whose_id_it_begins_with() -> None:
-    assert not layout.record("r10").startswith(layout.run("r1"))
+    assert not layout.lease("r10", 1).startswith(layout.run("r1"))
 
 
 def test_what_is_ours_in_a_store_is_told_from_what_is_not() -> None:
-    ours = [layout.content(SHA), layout.manifest("ants", SHA), layout.dataset_record("ants"), layout.blob(SHA)]
+    ours = [
+        layout.content("ants", SHA),
+        layout.code(SHA),
+        layout.manifest("ants", SHA),
+        layout.dataset_record("ants"),
+        layout.blob(SHA),
+    ]
     ours += [layout.snapshot(SHA), layout.record("0123456789abcdef0123")]
     theirs = ["data/train/a.jpg", f"data/cd/{SHA}", f"data/x/ab/{SHA}", "datasets/coco/a.json", "runs/1/log", "a", SHA]
     assert [key for key in ours + theirs if layout.is_ours(key)] == ours
-    assert layout.content_hash(layout.content(SHA)) == SHA
+    assert layout.content_hash(layout.content("ants", SHA)) == SHA
     assert [layout.content_hash(key) for key in theirs] == [None] * len(theirs)

@@ -9,7 +9,8 @@ import pytest
 
 from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
 from stoker.engine.eviction import evict, rate_per_hour, withdraw
-from stoker.engine.lifecycle import MOST_LOST, STOP_PATIENCE_S, advance, begin
+from stoker.engine.lifecycle import STOP_PATIENCE_S, advance, begin
+from stoker.engine.patience import MOST_LOST
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
 from stoker.model.money import Spell
@@ -210,9 +211,9 @@ def test_evictions_use_up_neither_retries_nor_losses(make_run: Make, now: dateti
 def test_how_often_nodes_go_is_counted_from_what_the_run_has_seen(make_run: Make, now: datetime) -> None:
     run = begin(make_run(), now).run
     assert rate_per_hour(run) is None, "nothing has been seen yet"
-    for hour in range(3):
-        started = now + timedelta(hours=hour)
-        ended = report(now, Outcome.EVICTED, started_at=started, ended_at=started + timedelta(hours=1))
+    for _ in range(3):
+        started, now = now, now + timedelta(hours=1)
+        ended = report(now, Outcome.EVICTED, started_at=started, ended_at=now)
         run = begin(advance(run, Sighting(gone(run), ended), now).run, now).run
     assert rate_per_hour(run) == pytest.approx(3.1 / 4), "three in three hours, and a little of what was supposed"
 

@@ -10,11 +10,12 @@ from decimal import Decimal
 import pytest
 
 from stoker.engine.actions import StartNode, StartSpare
-from stoker.engine.lifecycle import MOST_LOST, advance, begin
+from stoker.engine.leftovers import claimed
+from stoker.engine.lifecycle import advance, begin
 from stoker.engine.market import FIRST_PAUSE_S, choose, needs, why_none
+from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import claimed
 from stoker.model.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice
@@ -72,6 +73,28 @@ def test_without_a_fallback_the_run_waits_and_says_for_what(run: Run, market: di
     (decision,) = decide([run], {run.id: Sighting()}, {"cloud": None}, now, market)
     assert decision.run.state is RunState.QUEUED
     assert decision.run.reason.startswith("nothing there; trying again at ")
+
+
+def test_an_offer_that_is_refused_for_a_reason_of_its_own_is_closed_to_the_run(
+    run: Run, market: dict, now: datetime
+) -> None:
+    """Whatever the reason is called: another size is asked for, and none of those five times."""
+    later = now + timedelta(days=1)
+    run = lost(run, CHEAP, now, "provider-failed")
+    assert choose(run, market, later) == OTHER
+    run = lost(run, OTHER, now, "something-new")
+    assert choose(run, market, later) == SURE, "on-demand, where the job allows it"
+    run = lost(run, SURE, now, "provider-failed")
+    assert choose(run, market, later) == CHEAP, "with nothing else left, the run ends as others do that lose nodes"
+
+
+def test_a_price_that_has_risen_above_the_limit_is_the_weather(run: Run, market: dict, now: datetime) -> None:
+    asked = lost(run, CHEAP, now, "price-too-high")
+    assert choose(asked, market, now) == OTHER
+    assert choose(asked, market, now + timedelta(seconds=FIRST_PAUSE_S)) == CHEAP, "prices fall again"
+    for _ in range(3 * MOST_LOST):
+        asked = lost(asked, CHEAP, now, "price-too-high")
+    assert asked.state is RunState.QUEUED
 
 
 def test_weather_never_ends_a_run_but_other_losses_do(run: Run, now: datetime) -> None:
@@ -143,3 +166,12 @@ def test_an_earlier_node_that_can_do_nothing_any_more_holds_up_nobody(run: Run, 
     assert waiting.run.state is RunState.QUEUED
     (decision,) = decide([run], {run.id: Sighting(leftovers=(key,), still=(key,))}, {"cloud": None}, now, market)
     assert decision.run.state is RunState.STARTING
+
+
+@pytest.mark.parametrize("written", [False, "false"])
+def test_spot_that_is_refused_is_not_asked_for_whatever_the_deadline(written: object) -> None:
+    job = Job(name="job", run="true", on="cloud", spot=written, deadline="12h")  # type: ignore[arg-type]
+    assert [need.spot for need in needs(job)] == [False]
+    assert [need.spot for need in needs(Job.read(job.plain()))] == [False]
+    assert [need.spot for need in needs(Job(name="job", run="true", on="cloud", deadline="12h"))] == [True, False]
+    assert [need.spot for need in needs(Job(name="job", run="true", on="cloud", spot=None))] == [False]

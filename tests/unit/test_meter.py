@@ -11,6 +11,7 @@ from stoker.engine.sighting import Sighting
 from stoker.model import wire
 from stoker.model.money import Fuse, Spell
 from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.report import Outcome, Phase, Report
 from stoker.model.run import Run
 
 Make = Callable[..., Run]
@@ -112,6 +113,25 @@ def test_a_node_that_was_not_looked_at_for_long_costs_no_longer_than_its_lease(m
     assert meter.spent(run, after(now, 90_000)) == Decimal("0.7")
 
 
+def test_a_node_that_gave_its_last_report_while_nobody_looked_cost_until_a_while_after_that(
+    make_run: Make, now: datetime
+) -> None:
+    run = meter.metered(costing(make_run, now), sees(costing(make_run, now)), after(now, 40))
+    last = Report(1, 0, Phase.DONE, now, beat=9, outcome=Outcome.SUCCEEDED)  # its node's clock is wrong
+    seen = Sighting(report=last, said_at=after(now, 5000), outlives_s=86_400, lingers_s=700)
+    ended = meter.metered(run, seen, after(now, 90_000))
+    assert meter.spent(ended, after(now, 90_000)) == Decimal("5.76")
+    under_way = replace(seen, report=replace(last, outcome=None))
+    assert meter.spent(meter.metered(run, under_way, after(now, 80_000)), after(now, 80_000)) == Decimal(80)
+
+
+def test_a_node_that_went_while_nobody_looked_cost_no_more_than_its_budget(make_run: Make, now: datetime) -> None:
+    run = replace(costing(make_run, now), budget=Decimal(3))
+    run = meter.metered(run, sees(run), after(now, 40))
+    gone = meter.metered(run, Sighting(outlives_s=86_400), after(now, 80_000))
+    assert meter.spent(gone, after(now, 80_000)) == Decimal(3)
+
+
 def test_leftovers_and_spares_are_metered_each_to_its_attempt(make_run: Make, now: datetime) -> None:
     run = costing(make_run, now)
     run = meter.asked(run, f"{run.id}-2", 2 * HOUR, after(now, 10))
@@ -150,3 +170,13 @@ def test_a_fuse_says_how_many_seconds_are_left(now: datetime) -> None:
     assert Fuse(Decimal(2), Decimal(1), Decimal(3600), now).seconds == 1
     assert Fuse(Decimal(1), Decimal(2), Decimal(3600), now).seconds == -1
     assert Fuse(Decimal(1), Decimal(0), Decimal(0), now).seconds == float("inf")
+
+
+def test_no_minute_counts_that_a_machine_had_removed_itself_by(make_run: Make, now: datetime) -> None:
+    """Nobody looked for eight hours, and its store was given its last report after one."""
+    run = meter.metered(costing(make_run, now), sees(costing(make_run, now)), after(now, 60))
+    said = Report(1, 0, Phase.DONE, now, 9, outcome=Outcome.SUCCEEDED)
+    seen = Sighting(report=said, outlives_s=86_400.0, lingers_s=120.0, said_at=after(now, 3600))
+    run = meter.metered(run, seen, after(now, 8 * 3600))
+    assert run.spells[-1].until == after(now, 3600 + meter.MARK_S + 120)
+    assert not run.costing

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from stoker.engine.leftovers import GRACE_S, claimed, release_leftovers
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.placement import place, why_waiting
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import GRACE_S, claimed, sweep
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run
 
@@ -74,7 +74,7 @@ def test_nodes_that_nobody_claims_are_released(make_run: Make, now: datetime) ->
         NodeSight("stray", NodeState.UP),
     ]
     ages = {"dead": 0.0, "tidying": 1.0, "stray": GRACE_S + 1}
-    stops = sweep("local", sights, claimed([mine]), ages)
+    stops = release_leftovers("local", sights, claimed([mine]), ages)
     assert [stop.key for stop in stops] == ["dead", "stray"]
 
 

@@ -9,7 +9,7 @@ from stoker.client.reach import Call, Forward, read_forward, ssh_words
 from stoker.errors import BadInput
 from stoker.model.entrance import Entrance
 from stoker.providers.azure.reach import streams
-from stoker.twin.frontage import open_ports
+from stoker.twin.frontage import Opening, open_ports
 from stoker.twin.state import Resource
 
 THERE = Entrance(("sudo", "-n", "enter", "--"), address="20.1.2.3", user="stoker")
@@ -72,6 +72,14 @@ def test_a_port_is_open_where_every_firewall_lets_it_in() -> None:
     assert open_ports([firewall(ssh, web)]) == [22, 80, 8000, 8001, 8002]
     assert open_ports([firewall(ssh), firewall(web)]) == []
     assert open_ports([firewall(ssh), firewall({"destinationPortRange": "*"})]) == [22]
+
+
+def test_a_rule_lets_in_the_addresses_that_it_names_and_nobody_else() -> None:
+    named = {"destinationPortRange": "22", "sourceAddressPrefixes": ["127.0.0.1", "10.1.0.0/16"]}
+    opening = Opening("box", (firewall(named),))
+    assert [opening.admits(22, source) for source in ("127.0.0.1", "10.1.2.3", "127.0.0.2")] == [True, True, False]
+    everybody = Opening("box", (firewall({"destinationPortRange": "22", "sourceAddressPrefix": "*"}),))
+    assert everybody.admits(22, "127.0.0.2")
 
 
 def test_the_first_rule_that_speaks_of_a_port_decides() -> None:

@@ -51,6 +51,14 @@ def test_a_large_object_is_read_in_pieces() -> None:
     assert len(stream.read()) == SMALL_BYTES - 4
 
 
+def test_no_more_is_fetched_than_was_said_to_be_there() -> None:
+    """How long an object is may be a node's word, and any number of bytes may lie there."""
+    store = MemoryStore("https://far")
+    store.put("9", b"x" * 5000)
+    store.put("8", b"x" * 5000)
+    assert [one.read() for one in open_in_order(store, [("9", 5), ("8", 0)])] == [b"xxxxx", b""]
+
+
 @pytest.mark.parametrize("url", ["memory:", "https://far"])
 def test_one_that_is_missing_is_missing_when_its_turn_comes(url: str) -> None:
     store = MemoryStore(url)

@@ -102,6 +102,33 @@ def test_a_driver_that_has_too_few_is_not_ready_and_the_machine_is_given_back(ma
     assert not stopping.stays
 
 
+def without_driver(machine: Machine, **more: float) -> str:
+    stopping = Stopping()
+    with pytest.raises(Stopped):
+        ready(replace(machine, **more), ONE_GPU, stopping)
+    assert stopping.outcome is Outcome.CANCELLED
+    return stopping.message
+
+
+def test_a_driver_that_nobody_is_installing_is_not_waited_for(machine: Machine, tmp_path: Path) -> None:
+    quiet = replace(machine, processes=tmp_path / "proc")
+    said = without_driver(quiet, ready_s=1800.0, quiet_s=0.3)
+    assert said.startswith("its machine was not ready: the GPU driver does not answer, and nothing on it has been inst")
+    assert said.endswith("its image has no driver for this GPU")
+
+
+def test_a_driver_that_is_being_installed_is_waited_for(machine: Machine, tmp_path: Path) -> None:
+    building = tmp_path / "proc" / "17"
+    building.mkdir(parents=True)
+    (building / "comm").write_text("dkms\n")
+    said = without_driver(replace(machine, processes=tmp_path / "proc"), ready_s=0.6, quiet_s=0.1)
+    assert said == "its machine was not ready after 0.6s: the GPU driver does not answer"
+
+
+def test_a_missing_driver_is_told_in_minutes(machine: Machine) -> None:
+    assert machine.quiet_s <= 300
+
+
 def test_a_container_runtime_has_to_know_the_gpus(machine: Machine) -> None:
     tool(machine, "nvidia-smi", "echo 'GPU 0: T4'")
     tool(machine, "docker", """echo '{"runc":{}}'""")

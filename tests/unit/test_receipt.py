@@ -72,6 +72,20 @@ def test_work_behind_the_last_checkpoint_of_an_evicted_attempt_was_done_twice() 
     adds_up(made, run)
 
 
+def test_an_eviction_while_nobody_was_there_counts_with_the_work_that_was_done_twice() -> None:
+    """The same attempt, on a machine that its provider restored."""
+    run = story(Told(work=100))
+    effort = run.attempts[0].effort
+    assert effort
+    restored = replace(run.attempts[0], effort=replace(effort, undone_s=30.0, evictions=2))
+    run = replace(run, attempts=(restored,))
+    made = receipt(run, at(1000))
+    assert (seconds(made)["redone"], seconds(made)["useful"]) == (30, 70)
+    assert [(one.attempt, one.how) for one in made.taken] == [(1, "evicted"), (1, "evicted")]
+    assert sum(one.redone.seconds for one in made.taken) == 30
+    adds_up(made, run)
+
+
 def test_a_node_that_vanishes_worked_until_it_was_missed() -> None:
     run = story(vanished(), Told(asked=300))
     made = receipt(run, at(1000))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from stories import Told, at, evicted, story
@@ -34,9 +36,11 @@ class Balance(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.fetched: list[str] = []
+        self.handlers: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
         if tag not in ("meta", "br"):
             self.open.append(tag)
 
@@ -69,10 +73,27 @@ def test_the_figures_are_those_of_the_receipt(stormy: Receipt) -> None:
     assert 'aria-label="useful 60 %, provisioning 27 %' in text
 
 
-def test_names_are_text_and_nothing_else(stormy: Receipt) -> None:
-    text = page(replace(stormy, run="<script>alert(1)</script>"), clock, at(2000))
-    assert "<script>" not in text
-    assert "&lt;script&gt;" in text
+HOSTILE = """<script>alert(1)</script>" onload='x' <!-- &lt;"""
+
+
+def poisoned(value: Any) -> Any:
+    """The same with hostile words in place of every text."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: poisoned(getattr(value, one.name)) for one in fields(value)})
+    if isinstance(value, tuple):
+        return tuple(map(poisoned, value))
+    return HOSTILE if isinstance(value, str) and not isinstance(value, StrEnum) else value
+
+
+def test_whatever_a_receipt_says_is_text_and_nothing_else(stormy: Receipt) -> None:
+    evil = poisoned(replace(stormy, left=("a disk",), notes=("a note",)))
+    text = page(evil, clock, at(2000))
+    assert "<script" not in text and "<!--" not in text
+    assert text.count("&lt;script&gt;") >= 6, "the title, the head, the machines, what was left and the note"
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == []
+    assert not balance.handlers
 
 
 def test_a_run_that_was_free_has_a_bar_of_its_minutes() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.errors import Locked, LoginFailed, NameTaken, NotAllowed, NotSetUp, StokerError
+from stoker.errors import Locked, LoginFailed, NameTaken, NotAllowed, NotSetUp, QuotaReached, StokerError
 from stoker.providers.azure.refusals import translated
 
 SCOPE = "/subscriptions/0000-11"
@@ -30,9 +30,17 @@ def login(message: str) -> StokerError:
     ("said", "words", "hint"),
     [
         ("DefaultAzureCredential failed to retrieve a token\nfrom", "nobody is logged in to Azure", "az login"),
-        ("AADSTS700082: The refresh token has expired", "your login to Azure has expired (AADSTS700082)", "az login"),
+        (
+            "AADSTS700082: The refresh token has expired",
+            "has expired (AADSTS700082: The refresh token has expired)",
+            "az login",
+        ),
         ("AADSTS7000222: The provided client secret keys are expired", "the secret of the login has expired", "reset"),
-        ("AADSTS7000215: Invalid client secret provided.", "the secret of the login is wrong", "secret_file"),
+        (
+            "AADSTS7000215: Invalid client secret provided. Trace ID: 12 Correlation ID: 34",
+            "the secret of the login is wrong (AADSTS7000215: Invalid client secret provided.)",
+            "secret_file",
+        ),
         ("AADSTS90002: Tenant 'x' not found.", "there is no such directory", "tenant"),
         ("AADSTS999: something new", "does not work: AADSTS999: something new", "az login"),
     ],
@@ -47,6 +55,29 @@ def test_a_login_that_does_not_work_says_why(said: str, words: str, hint: str) -
 def test_a_token_that_has_expired_is_a_login_that_does_not_work() -> None:
     error = refused("ExpiredAuthenticationToken", "The access token expiry UTC time is earlier than current time.")
     assert (type(error), error.hint) == (LoginFailed, "az login")
+
+
+@pytest.mark.parametrize(
+    ("title", "family"),
+    [
+        ("standardNCADSA100v4Family Cores", "standardNCADSA100v4Family"),
+        ("LowPriorityCores", "spot machines"),
+        ("Total Regional Cores", "all sizes together"),
+    ],
+)
+def test_a_quota_that_is_used_up_names_family_region_figures_and_where_to_request_more(title: str, family: str) -> None:
+    said = (
+        f"Operation could not be completed as it results in exceeding approved {title} quota. Additional details - "
+        "Deployment Model: Resource Manager, Location: eastus, Current Limit: 24, Current Usage: 12, Additional "
+        "Required: 24, (Minimum) New Limit Required: 36. Submit a request for Quota increase at "
+        "https://aka.ms/ProdportalCRP/#blade/x/Parameters/%7B%22y%22%7D by specifying parameters listed in 'Details'"
+    )
+    error = refused("OperationNotAllowed", said)
+    assert isinstance(error, QuotaReached)
+    figures = "limit 24, in use 12, asked for 24 more"
+    assert error.message.endswith(f": the vCPU quota for {family} in eastus is used up: {figures}")
+    assert "az vm list-usage --location eastus" in error.hint
+    assert error.hint.endswith("https://aka.ms/ProdportalCRP/#blade/x/Parameters/%7B%22y%22%7D")
 
 
 def test_a_missing_right_names_the_action_the_role_and_the_administrators_command() -> None:

@@ -18,7 +18,7 @@ from stoker.client.connection import Address, Connection
 from stoker.client.settings import from_environment
 from stoker.errors import AzuriteMissing, BadInput, NotSetUp, TwinFailed
 from stoker.model.home import Home
-from stoker.model.node import Need
+from stoker.model.node import Need, NodeRequest
 from stoker.model.rehearsal import is_twin, original, twin_of
 from stoker.providers import Setup
 from stoker.providers.azure.rehearsal import TwinProvider
@@ -81,8 +81,10 @@ def test_a_twin_that_was_told_to_end_stays_down_and_has_nothing(home: Home) -> N
     provider = TwinProvider(Setup(home))
     assert provider.look() == []
     provider.stop("any-1")
+    offers = provider.offers(Need())
+    assert offers and {offer.unready for offer in offers} == {"the twin is down"}
     with pytest.raises(NotSetUp, match="the twin is down") as refused:
-        provider.offers(Need())
+        provider.start(NodeRequest("any-1", "orders", "store", offers[0]))
     assert refused.value.hint == "stoker twin up"
 
 

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from stoker.agent.hearing import hear
+from stoker.agent.lease import LeaseWatch
 from stoker.agent.renewal import RenewedStore
-from stoker.errors import StoreDenied
+from stoker.errors import Corrupt, StoreDenied
 from stoker.model import layout
+from stoker.model.lease import Lease
+from stoker.model.wire import dump
+from stoker.stores import sealed
 from stoker.stores.access import Access, Route
 from stoker.stores.folder import FolderStore
 from stoker.stores.sealed import new_key, seal
@@ -21,14 +26,14 @@ SEAL = new_key()
 @pytest.fixture
 def folder(tmp_path: Path) -> FolderStore:
     store = FolderStore(tmp_path / "store")
-    store.put(layout.record("r"), b"run")
+    store.put("runs/r/run.json", b"run")
     return store
 
 
 def access(folder: FolderStore, ends_in_s: float, *, writes: bool = True) -> Access:
     """The run's folder, and the place of the next access for longer."""
     route = Route("runs/r/", f"{folder.url}/runs/r", "", writes)
-    ticket = Route(layout.accesses("r", 1), f"{folder.url}/{layout.accesses('r', 1).rstrip('/')}")
+    ticket = Route(KEY, f"{folder.url}/{KEY}")
     return Access((route, ticket), time.time() + ends_in_s)
 
 
@@ -49,7 +54,7 @@ def test_an_access_that_is_about_to_end_is_replaced(folder: FolderStore, tmp_pat
     store = opened(access(folder, 0.0), tmp_path)
     newer = access(folder, 1000.0)
     give(folder, newer)
-    assert store.get(layout.record("r")) == b"run"
+    assert store.get("runs/r/run.json") == b"run"
     assert store.access == newer
     kept = tmp_path / "node" / "access"
     assert Access.from_text(kept.read_text()) == newer
@@ -60,8 +65,30 @@ def test_an_access_with_time_left_asks_for_nothing(folder: FolderStore, tmp_path
     first = access(folder, 1000.0)
     store = opened(first, tmp_path)
     give(folder, access(folder, 2000.0))
-    store.get(layout.record("r"))
+    store.get("runs/r/run.json")
     assert store.access == first
+
+
+def test_what_the_server_did_not_sign_for_this_node_and_place_is_not_heard(folder: FolderStore, tmp_path: Path) -> None:
+    """Colleagues may write to the same storage account: neither a command nor a lease of theirs counts."""
+    store, key = opened(access(folder, 1000.0), tmp_path), layout.wishes("r", 1)
+    said = b'{"visits": []}'
+    for forged in (said, sealed.signed(new_key(), said, key), sealed.signed(SEAL, said, ORDERS)):
+        folder.put(key, forged)
+        with pytest.raises(Corrupt):
+            hear(store, key)
+    folder.put(key, sealed.signed(SEAL, said, key))
+    assert hear(store, key) == said
+    lease = layout.lease("r", 1)
+    watch = LeaseWatch(store, lease, 10.0, lambda: 0.0)
+    folder.put(lease, dump(Lease(1, 9999.0)))
+    assert watch.look() == 10.0
+    folder.put(lease, sealed.signed(SEAL, dump(Lease(1, 60.0)), lease))
+    assert watch.look() == 60.0
+
+
+def test_in_a_folder_of_this_computer_words_need_no_signature(folder: FolderStore) -> None:
+    assert hear(folder, "runs/r/run.json") == b"run"
 
 
 def test_a_refusal_asks_at_once_and_tries_again(folder: FolderStore, tmp_path: Path) -> None:
@@ -93,5 +120,5 @@ def test_what_another_sealed_is_not_believed(folder: FolderStore, tmp_path: Path
     first = access(folder, 0.0)
     store = opened(first, tmp_path)
     give(folder, access(folder, 1000.0), new_key())
-    assert store.get(layout.record("r")) == b"run"
+    assert store.get("runs/r/run.json") == b"run"
     assert store.access == first

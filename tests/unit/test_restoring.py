@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stoker.agent import restoring
-from stoker.agent.keeping import Care, Checkpoints
+from stoker.agent.choosing import Care
+from stoker.agent.keeping import Checkpoints
 from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.openfiles import Opened
 from stoker.agent.restoring import put_back, read_fences
 from stoker.errors import Conflict, StoreFailed
 from stoker.model import layout
@@ -38,7 +42,7 @@ class Node:
     def begin(self) -> CheckpointSet | None:
         found = put_back(self.store, self.orders, self.folder, self.tell)
         self.checkpoints = Checkpoints(
-            self.store, self.orders, self.folder.work, lambda: (None, {}), self.tell, open_files=set
+            self.store, self.orders, self.folder.work, lambda: (None, {}), self.tell, open_files=lambda: Opened(set())
         )
         self.checkpoints.begin_from(found)
         return found
@@ -279,3 +283,57 @@ def test_a_node_that_kept_nothing_is_put_back_what_the_first_has(
     later = Node(store, tmp_path, 3, 1)
     later.begin()
     assert later.here() == {"model": "its own", "frozen": "the same"}
+
+
+def forge(store: FolderStore, made: CheckpointSet, **changes: Any) -> None:
+    """A script with its node's access writes a set of its own, seal and all."""
+    manifest(store, made).write_bytes(dump(replace(made, **changes).sealed))
+
+
+def test_a_forged_set_changes_no_times_outside_its_folders(
+    three_sets: list[CheckpointSet], store: FolderStore, next_node: Callable[[], Node], tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    before = precious.stat().st_mtime_ns
+    up = "../" * 30
+    times = {str(precious): 1, f"{up}{str(precious).lstrip('/')}": 1, "../../precious": 1}
+    forge(store, three_sets[-1], changed_ns=three_sets[-1].changed_ns | times)
+    node = next_node()
+    assert node.begin()
+    assert node.here()["model"] == "model 3"
+    assert precious.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("path", ["checkpoints/../../escaped", "/tmp/x-escaped", "../escaped", "checkpoints/a\0b"])
+def test_a_forged_set_with_a_path_that_leads_out_is_put_aside(
+    three_sets: list[CheckpointSet], store: FolderStore, next_node: Callable[[], Node], tmp_path: Path, path: str
+) -> None:
+    entries = (*three_sets[-1].entries, replace(three_sets[-1].entries[0], path=path))
+    forge(store, three_sets[-1], entries=entries)
+    node = next_node()
+    node.begin()
+    assert node.here()["model"] == "model 2"
+    assert [kind for kind, _ in node.events] == ["quarantined", "restored"]
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+def test_a_set_that_is_no_set_at_all_is_put_aside(
+    three_sets: list[CheckpointSet], store: FolderStore, next_node: Callable[[], Node]
+) -> None:
+    for made, data in zip(three_sets[1:], (b"[" * 100_000, b'{"attempt": [], "entries": 5}'), strict=True):
+        manifest(store, made).write_bytes(data)
+    node = next_node()
+    node.begin()
+    assert node.here()["model"] == "model 1"
+
+
+def test_keys_beside_the_sets_that_nobody_spells_like_this_are_not_looked_at(
+    three_sets: list[CheckpointSet], store: FolderStore, next_node: Callable[[], Node]
+) -> None:
+    for name in ("9-9.json", f"{'9' * 60}-{'9' * 60}.json", "0001-00000004.json.json", "-1--1.json"):
+        store.put(f"{layout.checkpoint_sets(RUN)}{name}", b"{}")
+        store.put(f"{layout.fences(RUN)}{name}", b"{}")
+    node = next_node()
+    node.begin()
+    assert node.here()["model"] == "model 3"

@@ -10,12 +10,13 @@ from decimal import Decimal
 import pytest
 
 from stoker.engine.actions import StartNode, StopNode
-from stoker.engine.lifecycle import MOST_LOST, MUTE_S, advance, begin
+from stoker.engine.leftovers import claimed, release_leftovers
+from stoker.engine.lifecycle import MUTE_S, advance, begin
 from stoker.engine.market import Market, needs
+from stoker.engine.patience import MOST_LOST
 from stoker.engine.resuming import RESTART_S, spared
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.engine.sweeping import claimed, sweep
 from stoker.model.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice
@@ -76,10 +77,10 @@ def test_a_cheaper_machine_elsewhere_is_taken_instead(run: Run, now: datetime) -
     run = after(run, sight, now, HERE, cheap)
     assert run.attempts[1].offer == cheap
     assert spared([run], [sight]) == set()
-    assert sweep("cloud", [sight], claimed([run]), {}) == [StopNode("cloud", "r-1")]
+    assert release_leftovers("cloud", [sight], claimed([run]), {}) == [StopNode("cloud", "r-1")]
 
 
-def test_a_machine_that_is_about_to_be_taken_again_is_not_swept(run: Run, now: datetime) -> None:
+def test_a_machine_that_is_about_to_be_taken_again_is_not_removed(run: Run, now: datetime) -> None:
     sight = taken("r-1", resumable=True)
     waiting = advance(run, Sighting(node=sight, nodes=(sight,)), now).run
     assert waiting.state is RunState.QUEUED
@@ -146,9 +147,9 @@ def test_a_node_that_was_only_begun_is_asked_for_again(run: Run, now: datetime) 
     assert advance(run, Sighting(node=begun), now).actions == (StartNode(run),)
 
 
-def test_what_belongs_to_another_server_is_never_swept() -> None:
+def test_what_belongs_to_another_server_is_never_removed() -> None:
     theirs = NodeSight("x-1", NodeState.GONE, server="another", expired=True)
-    assert sweep("cloud", [theirs], set(), {"x-1": 1e6}) == []
+    assert release_leftovers("cloud", [theirs], set(), {"x-1": 1e6}) == []
 
 
 def test_a_run_that_had_an_offer_waits_until_offers_are_known_again(run: Run, now: datetime) -> None:

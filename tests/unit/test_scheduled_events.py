@@ -27,11 +27,17 @@ class Metadata:
     def __init__(self) -> None:
         self.answer: bytes = b'{"DocumentIncarnation": 1, "Events": []}'
         self.asked = 0
+        self.name = "Node-7"
         self.approved: list[str] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                if self.path.startswith("/metadata/instance/compute/name?"):
+                    self.send_response(200 if outer.name else 404)
+                    self.end_headers()
+                    self.wfile.write(outer.name.encode())
+                    return
                 outer.asked += 1
                 good = self.headers.get("Metadata") == "true"
                 self.send_response(200 if good else 400)
@@ -92,6 +98,23 @@ def test_an_event_heard_of_many_times_is_one_notice(metadata: Metadata, heard: l
     assert len(heard) == 1
     assert heard[0]
     assert 25 <= heard[0].seconds <= 31
+
+
+def test_what_happens_to_a_neighbour_is_none_of_this_machines_notices(
+    metadata: Metadata, heard: list[Notice | None]
+) -> None:
+    metadata.say(event(id="theirs", Resources=["node-8"]))
+    asked = metadata.asked
+    until(lambda: metadata.asked > asked + 3)
+    assert heard == []
+    metadata.say(event(id="theirs", Resources=["node-8"]), event(id="ours", Resources=["node-8", "node-7"]))
+    until(lambda: heard)
+
+
+def test_a_machine_that_is_not_told_its_name_heeds_every_event(metadata: Metadata, heard: list[Notice | None]) -> None:
+    metadata.name = ""
+    metadata.say(event(Resources=["node-8"]))
+    until(lambda: heard)
 
 
 def test_an_event_that_vanishes_was_withdrawn(metadata: Metadata, heard: list[Notice | None]) -> None:

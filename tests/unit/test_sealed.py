@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.errors import Corrupt
-from stoker.stores.sealed import derived_key, new_key, seal, unseal
+from stoker.stores.sealed import derived_key, new_key, opened, seal, signed, unseal
 
 KEY = "11" * 32
 SECRET = "sv=2026&sig=" + "s3cret" * 30
@@ -50,3 +50,16 @@ def test_another_key_or_another_place_does_not_open_it() -> None:
 def test_every_thing_has_its_own_key() -> None:
     assert derived_key(KEY, "a") != derived_key(KEY, "b")
     assert derived_key(KEY, "a") == derived_key(KEY, "a")
+
+
+def test_what_is_signed_opens_only_unchanged_in_its_place_and_with_its_key() -> None:
+    key = new_key()
+    data = signed(key, b"the record", "store records/1")
+    assert opened(key, data, "store records/1") == b"the record"
+    forgeries = [data.replace(b"record", b"recorX"), b"the record", data[:20], b"", signed(key, b"x", "other")]
+    for forged in forgeries:
+        with pytest.raises(Corrupt):
+            opened(key, forged, "store records/1")
+    for other_key, place in ((new_key(), "store records/1"), (key, "store records/2")):
+        with pytest.raises(Corrupt):
+            opened(other_key, data, place)

@@ -93,16 +93,23 @@ def test_names_are_the_same_each_time_and_fit_azures_rules() -> None:
 
 
 def test_a_node_may_remove_its_group_and_nothing_else_may_be_given_away() -> None:
-    """No role of a node writes anything, and what practitioners may assign is that role alone, to that identity."""
+    """No role of a node writes anything, and what practitioners may assign is that role alone, to machines alone, in
+    their own group alone."""
     assert all(action.endswith(("/read", "/delete", "/deallocate/action")) for action in setuproles.NODE_ACTIONS)
-    condition = setuproles.only_for_nodes("role-id", "principal-id")
-    assert "GuidEquals {role-id}" in condition and "GuidEquals {principal-id}" in condition
+    condition = setuproles.only_for_nodes("role-id")
+    assert condition.count("GuidEquals {role-id}") == condition.count("{'ServicePrincipal'}") == 2
     given_away = [one for one in setuproles.PRACTITIONER_ACTIONS if one.startswith("Microsoft.Authorization/")]
     assert given_away == ["Microsoft.Authorization/*/read"]
-    rights = setupresources.assignments(SITE, "p", "n")
+    rights = [one for one in setupresources.admission(SITE, "p") if one.kind == "role assignment"]
     scopes = {role_of(one): one.id.partition("/providers/Microsoft.Authorization/")[0] for one in rights}
-    assert scopes[setuproles.BLOB_CONTRIBUTOR] == SITE.account_id
-    assert scopes[setuproles.IDENTITY_OPERATOR] == SITE.identity_id
+    assert scopes == {
+        setuproles.BLOB_CONTRIBUTOR: SITE.account_id,
+        setuproles.ACCESS_ADMINISTRATOR: SITE.group_of("p"),
+        SITE.practitioner_role: SITE.group_of("p"),
+        SITE.member_role: SITE.scope,
+    }
+    assert SITE.group_of("p") != SITE.group_of("q")
+    assert all(one.endswith("/read") for one in setuproles.MEMBER_ACTIONS), "in the subscription people only read"
 
 
 def test_no_key_opens_the_storage_account_and_nothing_in_it_is_public() -> None:
@@ -146,7 +153,6 @@ class PublicAzure:
     def get(self, id: str, api: str) -> dict[str, Any] | None:
         answers = {
             "teamaccount": {"properties": {"primaryEndpoints": {"blob": "https://teamaccount.blob.core.windows.net/"}}},
-            "stoker-node": {"properties": {"principalId": "the-principal"}},
         }
         return answers.get(id.rsplit("/", 1)[-1])
 
@@ -161,9 +167,7 @@ def test_a_hand_over_of_the_public_azure_needs_nothing_but_a_login() -> None:
         "tenant": "the-tenant",
         "workspace": "vision-team",
         "regions": ["westeurope", "eastus"],
-        "identity": f"/subscriptions/{SUBSCRIPTION}/resourceGroups/team-group/providers/"
-        "Microsoft.ManagedIdentity/userAssignedIdentities/stoker-node",
-        "principal": "the-principal",
         "role": setuproles.own_role(SUBSCRIPTION, "vision-team", "node"),
+        "practitioner": setuproles.own_role(SUBSCRIPTION, "vision-team", "practitioner"),
     }
     assert {one.name for one in fields(Account)} >= found.accounts["azure"].keys(), "the provider reads all of it"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.client import jobfile
-from stoker.client.starter import starter
+from stoker.client.starter import propose, starter
 from stoker.errors import BadInput
 from stoker.model.job import Job
 
@@ -74,14 +74,14 @@ def test_a_script_that_is_named_is_taken(tmp_path: Path):
         ("gone.py", "there is no file `gone.py` here"),
         ("src", "there is no file `src` here"),
         ("../other.py", "`../other.py` is not in this folder"),
-        ("train.sh", "`train.sh` cannot be read as Python"),
+        ("train.txt", "`train.txt` cannot be read as Python"),
     ],
 )
 def test_a_script_that_cannot_be_meant_is_refused(tmp_path: Path, named: str, said: str):
     folder = tmp_path / "code"
     (folder / "src").mkdir(parents=True)
     (tmp_path / "other.py").write_text("x = 1")
-    (folder / "train.sh").write_text("exec python train.py --lr 0.1")
+    (folder / "train.txt").write_text("exec python train.py --lr 0.1")
     with pytest.raises(BadInput, match=re.escape(said)):
         starter(folder, Path(named))
 
@@ -113,7 +113,7 @@ def test_other_flags_are_told_in_a_comment(tmp_path: Path):
         ('OUTPUT_DIR = "results"', "results", "checkpoints"),
         ('torch.save(model, "results/model.pt")', "results", "checkpoints"),
         ('torch.save(model, "ckpts/last.pt")', "outputs", "ckpts"),
-        ('TrainingArguments(output_dir="bert-out")', "bert-out", "checkpoints"),
+        ('TrainingArguments(output_dir="bert-out")', "bert-out", "bert-out"),
         ('os.makedirs("checkpoints/a", exist_ok=True)\nPath("artifacts").mkdir()', "artifacts", "checkpoints"),
         ('torch.save(model, "/tmp/model.pt")\nopen("../x/y", "w")', "outputs", "checkpoints"),
         ('torch.save(model, f"{d}/model.pt")\nsave("a: b/c")\nsave("C:/x/y")', "outputs", "checkpoints"),
@@ -124,9 +124,54 @@ def test_folders_the_script_writes_to_are_brought_back(job_for, code: str, outpu
     assert (job.outputs, job.checkpoints) == (outputs, (checkpoints,))
 
 
-def test_a_file_written_beside_the_script_is_pointed_out(tmp_path: Path):
+def test_a_model_written_beside_the_script_is_kept_and_so_brought_back(tmp_path: Path):
     (tmp_path / "train.py").write_text('import torch\ntorch.save(net, "model.pt")')
-    assert "writes model.pt beside itself" in starter(tmp_path)
+    assert read(tmp_path).checkpoints == ("model.pt",)
+
+
+@pytest.mark.parametrize(
+    ("code", "checkpoints"),
+    [
+        ('D = "a"\ntorch.save(x, os.path.join(D, "b", "last.pt"))', ("a/b",)),
+        ('torch.save(x, f"run_{epoch}.pt")', ("run_*.pt",)),
+        ('torch.save(x, "w-%d.ckpt" % epoch)', ("w-*.ckpt",)),
+        ('torch.save(x, "w-{}.ckpt".format(epoch))', ("w-*.ckpt",)),
+        ('def save(x, name="state.pt"):\n    torch.save(x, name)', ("state.pt",)),
+        ('with open("m.pkl", "wb") as f:\n    pickle.dump(x, f)', ("m.pkl",)),
+        ('class C:\n    ckpt_dir: str = "kept"\ntorch.save(x, Path(cfg.ckpt_dir) / "last.pt")', ("kept",)),
+        ('cfg = {"dir": "kept"}\ntorch.save(x, cfg["dir"] + "/x_epoch.pt")', ("kept",)),
+        ('flags.DEFINE_string("ckpt", "kept/x.pt", "")\ntorch.save(x, FLAGS.ckpt)', ("kept",)),
+        ('torch.save(x, f"{unknown}/last.pt")', ("checkpoints",)),
+        ('torch.save(x, "/tmp/last.pt")\ntorch.save(x, "../last.pt")', ("checkpoints",)),
+        ('model.save("m.keras")\nmodel.save_weights("w.weights.h5")', ("m.keras", "w.weights.h5")),
+        ("a = b\nb = a\ntorch.save(x, a)", ("checkpoints",)),
+    ],
+)
+def test_what_a_script_saves_is_found_by_what_its_text_says(job_for, code: str, checkpoints: tuple[str, ...]):
+    assert job_for(train_py=code).checkpoints == checkpoints
+
+
+@pytest.mark.parametrize(
+    ("flag", "resume"),
+    [
+        ('add_argument("--resume", default="")', "--resume ${checkpoint.newest}"),
+        ('add_argument("--resume", action="store_true")', "--resume"),
+        ('add_argument("--resume_from_checkpoint", type=str)', "--resume_from_checkpoint ${checkpoint.newest}"),
+        ('add_argument("-r", "--resume-from")', "--resume-from ${checkpoint.newest}"),
+        ('option("--restore/--no-restore", default=False)', "--restore"),
+        ('add_argument("--resumes")', None),
+        ('add_argument("--lr")', None),
+    ],
+)
+def test_the_flag_that_makes_a_script_resume_is_found(job_for, flag: str, resume: str | None):
+    assert job_for(train_py=f'p.{flag}\ntorch.save(x, "ckpt.pt")').resume == resume
+
+
+def test_of_two_that_may_be_meant_the_other_is_named(tmp_path: Path):
+    for name in ("train_a.py", "train_b.py", "evaluate.py"):
+        (tmp_path / name).write_text("import torch\nmodel.fit(x)\ntorch.save(x, 'm.pt')")
+    found = propose(tmp_path)
+    assert (found.script, found.others) == ("train_a.py", ("train_b.py",))
 
 
 def test_requirements_and_secrets_and_ranks_are_offered_but_not_switched_on(tmp_path: Path):

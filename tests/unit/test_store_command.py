@@ -117,7 +117,7 @@ def test_a_store_that_cannot_be_reached_is_asked_nothing_else() -> None:
         raise AssertionError("it was opened")
 
     found = check(Subject(never, unreachable, lambda: StoreFinding("", Verdict.OK, "")))
-    assert [str(one.verdict) for one in found] == ["fail"] + ["skip"] * 6
+    assert [str(one.verdict) for one in found] == ["fail"] + ["skip"] * 7
 
 
 @pytest.mark.parametrize(

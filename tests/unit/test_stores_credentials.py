@@ -6,7 +6,7 @@ import pytest
 
 from stoker.errors import BadInput, StoreDenied
 from stoker.stores.access import Access, Route
-from stoker.stores.azure import account_sas, container_sas, delegated_sas, rights, sas_writes
+from stoker.stores.azure import account_sas, delegated_sas, rights, sas_writes, service_sas
 from stoker.stores.blobclient import sas_expires_at
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
@@ -102,8 +102,8 @@ def test_no_token_shows_the_key() -> None:
     delegation = dict.fromkeys(("SignedOid", "SignedTid", "SignedStart", "SignedExpiry", "SignedService"), "x")
     delegation |= {"SignedVersion": "v", "Value": KEY}
     for token in (
-        account_sas("account", KEY, 60),
-        container_sas(PLACE, KEY, "rl", 60),
+        account_sas(PLACE, KEY, 60),
+        service_sas(PLACE, KEY, "rl", 60),
         delegated_sas(PLACE, delegation, "rl", 60),
     ):
         assert KEY not in token
@@ -138,6 +138,10 @@ def test_a_policy_allows_no_more_than_was_asked_for() -> None:
     allowed = {action: one["Resource"] for one in found["Statement"] for action in one["Action"]}
     assert allowed["s3:GetObject"] == ["arn:aws:s3:::bucket/ws/data/*", "arn:aws:s3:::bucket/ws/runs/1/*"]
     assert allowed["s3:PutObject"] == allowed["s3:DeleteObject"] == ["arn:aws:s3:::bucket/ws/runs/1/*"]
+    one = policy(locate("s3://bucket/ws"), ["stoker/code/x"], [])["Statement"]
+    assert [(each["Action"], each["Resource"]) for each in one] == [
+        (["s3:GetObject"], ["arn:aws:s3:::bucket/ws/stoker/code/x"])
+    ]
     listing = next(one for one in found["Statement"] if one["Action"] == ["s3:ListBucket"])
     assert listing["Condition"] == {"StringLike": {"s3:prefix": ["ws/data/*", "ws/runs/1/*"]}}
     assert "*" not in json.dumps(found).replace("/*", "")

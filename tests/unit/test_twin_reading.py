@@ -68,7 +68,15 @@ def test_a_filter_that_cannot_be_read_is_refused(text: str) -> None:
 
 PARAMETERS = {"name": "box", "list": ["a", "b"]}
 VARIABLES = {"nic": "[concat(parameters('name'), '-nic')]"}
-SCOPE = Scope(PARAMETERS, VARIABLES, "S", "T", "G", "eastus", lambda name: {"of": name})
+SCOPE = Scope(
+    PARAMETERS,
+    VARIABLES,
+    "S",
+    "T",
+    "G",
+    "eastus",
+    lambda name: {"properties": {"of": name}, "identity": {"principalId": "me"}},
+)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +90,7 @@ SCOPE = Scope(PARAMETERS, VARIABLES, "S", "T", "G", "eastus", lambda name: {"of"
         ("[if(equals(parameters('name'), 'box'), 'it''s', 2)]", "it's"),
         ("[format('{0}-{1}', parameters('name'), length(parameters('list')))]", "box-2"),
         ("[reference('x').of]", "x"),
+        ("[reference('x', '2024-07-01', 'Full').identity.principalId]", "me"),
         ("[[not an expression]", "[not an expression]"),
         ("plain", "plain"),
     ],

@@ -7,7 +7,10 @@ from dataclasses import replace
 import pytest
 from twinasks import Asker
 
+from stoker.providers.azure import setuproles
+from stoker.twin import conditions
 from stoker.twin.refusal import Refused
+from stoker.twin.state import name_uuid
 
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
 CONTRIBUTOR = "b24988ac-6180-42a0-ab88-20f7382dd24c"
@@ -22,11 +25,14 @@ def azure() -> Asker:
     return azure
 
 
+OWN_ROLE = name_uuid("own")
+
+
 def assign(azure: Asker, scope: str, role: str, person: str = "me", name: str = "one") -> None:
     azure.ask(
         "PUT",
-        f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}",
-        {"properties": {"principalId": person, "roleDefinitionId": f"/x/{role}"}},
+        f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name_uuid(name)}",
+        {"properties": {"principalId": person, "roleDefinitionId": f"/x/{role}", "principalType": "User"}},
     )
 
 
@@ -102,8 +108,8 @@ def test_a_role_of_ones_own_allows_exactly_its_actions(azure: Asker) -> None:
     azure.ready_vm()
     actions = ["Microsoft.Compute/virtualMachines/deallocate/action"]
     body = {"properties": {"roleName": "stopper", "permissions": [{"actions": actions}]}}
-    azure.ask("PUT", "/providers/Microsoft.Authorization/roleDefinitions/own", body)
-    assign(azure, "/resourceGroups/g", "own")
+    azure.ask("PUT", f"/providers/Microsoft.Authorization/roleDefinitions/{OWN_ROLE}", body)
+    assign(azure, "/resourceGroups/g", OWN_ROLE)
     azure.claims = {"appid": "app", "oid": "me"}
     assert azure.ask("POST", azure.path("vm", "deallocate")).status == 202
     with pytest.raises(Refused, match="AuthorizationFailed"):
@@ -180,35 +186,75 @@ def test_a_condition_says_which_role_may_be_given_to_whom(azure: Asker) -> None:
         f"(!(ActionMatches{{'{kind}/delete'}}))"
     )
     given = {"principalId": "anna", "roleDefinitionId": f"{root}/{delegate}", "condition": condition}
-    azure.ask("PUT", f"/providers/{kind}/first", {"properties": given})
+    azure.ask("PUT", f"/providers/{kind}/{name_uuid('first')}", {"properties": {**given, "principalType": "User"}})
     azure.group()
     azure.claims = {"appid": "annas", "oid": "anna"}
 
     def give(role: str, principal: str) -> int:
-        body = {"properties": {"principalId": principal, "roleDefinitionId": f"{root}/{role}"}}
-        return azure.ask("PUT", f"/resourceGroups/g/providers/{kind}/{role}-{principal}", body).status
+        given = {"principalId": principal, "roleDefinitionId": f"{root}/{role}", "principalType": "User"}
+        body = {"properties": given}
+        return azure.ask("PUT", f"/resourceGroups/g/providers/{kind}/{name_uuid(role, principal)}", body).status
 
     assert give(reader, "node") == 201
     for role, principal in ((contributor, "node"), (reader, "anna")):
         with pytest.raises(Refused, match="does not have authorization"):
             give(role, principal)
     with pytest.raises(Refused, match="does not have authorization"):
-        azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{reader}-node")
+        azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{name_uuid(reader, 'node')}")
+
+
+def test_a_condition_on_the_kind_of_principal_holds_for_giving_and_for_taking_back(azure: Asker) -> None:
+    root = f"/subscriptions/{azure.cloud.subscription}/providers/Microsoft.Authorization/roleDefinitions"
+    delegate, kind = "f58310d9-a9f6-439a-9e8d-f62e7b41a168", "Microsoft.Authorization/roleAssignments"
+    condition = setuproles.only_for_nodes(READER)
+    given = {"principalId": "anna", "roleDefinitionId": f"{root}/{delegate}", "condition": condition}
+    azure.ask("PUT", f"/providers/{kind}/{name_uuid('first')}", {"properties": {"principalType": "User", **given}})
+    azure.group()
+    assign(azure, "/resourceGroups/g", CONTRIBUTOR, "bob", "bobs")
+    azure.claims = {"appid": "annas", "oid": "anna"}
+
+    def give(role: str, kind_of_principal: str, name: str) -> int:
+        body = {"principalId": name, "roleDefinitionId": f"{root}/{role}", "principalType": kind_of_principal}
+        return azure.ask("PUT", f"/resourceGroups/g/providers/{kind}/{name_uuid(name)}", {"properties": body}).status
+
+    assert give(READER, "ServicePrincipal", "node") == 201
+    for role, principal in ((CONTRIBUTOR, "ServicePrincipal"), (READER, "User"), (READER, "Group")):
+        with pytest.raises(Refused, match="does not have authorization"):
+            give(role, principal, "other")
+    with pytest.raises(Refused, match="does not have authorization"):
+        azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{name_uuid('bobs')}")
+    assert azure.ask("DELETE", f"/resourceGroups/g/providers/{kind}/{name_uuid('node')}").status == 200
+
+
+@pytest.mark.parametrize("condition", ["", "nonsense", "@Request[a:RoleDefinitionId] Like {x}", "(ActionMatches{'a'}"])
+def test_a_condition_that_cannot_be_read_allows_nothing(condition: str) -> None:
+    assert not conditions.holds(condition, conditions.Facts("a", {"RoleDefinitionId": "x"}))
+
+
+def test_a_machine_in_somebody_elses_network_needs_the_right_to_join_it(azure: Asker) -> None:
+    azure.group("mine")
+    assign(azure, "/resourceGroups/mine", CONTRIBUTOR)
+    azure.claims = {"appid": "mine", "oid": "me"}
+    subnet = f"/subscriptions/{azure.cloud.subscription}/resourceGroups/g/providers/Microsoft.Network/virtualNetworks"
+    part = {"name": "one", "properties": {"subnet": {"id": f"{subnet}/net/subnets/default"}}}
+    body = {"location": "westeurope", "properties": {"ipConfigurations": [part]}}
+    with pytest.raises(Refused, match=r"LinkedAuthorizationFailed.*virtualNetworks/subnets/join/action"):
+        azure.ask("PUT", "/resourceGroups/mine/providers/Microsoft.Network/networkInterfaces/nic", body)
 
 
 def test_a_role_that_somebody_has_stays_and_its_name_is_taken(azure: Asker) -> None:
     kind, root = "Microsoft.Authorization/roleDefinitions", f"/subscriptions/{azure.cloud.subscription}"
     body = {"properties": {"roleName": "mine", "permissions": [{"actions": ["*/read"]}]}}
-    azure.ask("PUT", f"/providers/{kind}/one", body)
+    azure.ask("PUT", f"/providers/{kind}/{OWN_ROLE}", body)
     with pytest.raises(Refused, match="already exists"):
-        azure.ask("PUT", f"/providers/{kind}/two", body)
-    given = {"principalId": "anna", "roleDefinitionId": f"{root}/providers/{kind}/one"}
-    assigned = "/providers/Microsoft.Authorization/roleAssignments/a"
+        azure.ask("PUT", f"/providers/{kind}/{name_uuid('two')}", body)
+    given = {"principalId": "anna", "roleDefinitionId": f"{root}/providers/{kind}/{OWN_ROLE}", "principalType": "User"}
+    assigned = f"/providers/Microsoft.Authorization/roleAssignments/{name_uuid('a')}"
     azure.ask("PUT", assigned, {"properties": given})
     with pytest.raises(Refused, match="RoleDefinitionHasAssignments"):
-        azure.ask("DELETE", f"/providers/{kind}/one")
+        azure.ask("DELETE", f"/providers/{kind}/{OWN_ROLE}")
     azure.ask("DELETE", assigned)
-    assert azure.ask("DELETE", f"/providers/{kind}/one").status == 200
+    assert azure.ask("DELETE", f"/providers/{kind}/{OWN_ROLE}").status == 200
 
 
 def test_a_budget_knows_what_was_spent_at_its_scope(azure: Asker) -> None:

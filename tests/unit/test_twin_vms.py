@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from twinasks import Asker
+from twinasks import IMAGE, Asker
 
 from stoker.twin import meter, passing
 from stoker.twin.refusal import Refused
 from stoker.twin.state import PriceOrder
 from stoker.twin.weather import Fault, Weather
 
+CUSTOM_SCRIPT = {"publisher": "Microsoft.Azure.Extensions", "type": "CustomScript", "typeHandlerVersion": "2.1"}
 SPOT = {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}}
 
 
@@ -97,7 +98,7 @@ def test_deleting_a_vm_takes_what_was_to_go_with_it_and_leaves_the_rest(azure: A
 
 
 def test_a_disk_without_delete_option_stays_and_costs_when_its_vm_goes(azure: Asker) -> None:
-    azure.ready_vm(storageProfile={"osDisk": {"createOption": "FromImage"}})
+    azure.ready_vm(storageProfile={"imageReference": IMAGE, "osDisk": {"createOption": "FromImage"}})
     azure.ask("DELETE", azure.path())
     azure.pass_time(2)
     assert azure.kinds() == ["disks", "resourceGroups", "virtualNetworks"]
@@ -198,7 +199,7 @@ def test_a_start_that_finds_no_machine_leaves_the_vm_deallocated(azure: Asker) -
 
 def test_a_custom_script_extension_runs_its_command_in_the_machine(azure: Asker) -> None:
     azure.ready_vm()
-    script = {"type": "CustomScript", "protectedSettings": {"commandToExecute": "true"}}
+    script = {**CUSTOM_SCRIPT, "protectedSettings": {"commandToExecute": "true"}}
     body = {"properties": {"publisher": "Microsoft.Azure.Extensions", **script}}
     azure.ask("PUT", azure.path("vm", "extensions/setup"), body)
     azure.pass_time(1)

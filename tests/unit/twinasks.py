@@ -8,12 +8,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from stoker.twin import ids, passing, statefile
-from stoker.twin.arm import dispatch
+from stoker.twin.arm import dispatch, versions
 from stoker.twin.arm.ask import Answer, Ask
 from stoker.twin.state import Cloud, Instance
 from stoker.twin.weather import Weather
 
 GROUP = "g"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
+IMAGE = {
+    "publisher": "Canonical",
+    "offer": "0001-com-ubuntu-server-jammy",
+    "sku": "22_04-lts-gen2",
+    "version": "latest",
+}
 REGION = "westeurope"
 VERSION = "2024-07-01"
 
@@ -36,9 +43,10 @@ class Asker:
     ) -> Answer:
         """`path` below the subscription. What is refused is raised, and changes nothing."""
         whole = f"/subscriptions/{subscription or self.cloud.subscription}{path}"
-        query = {"api-version": VERSION, **{name.replace("_", "$"): value for name, value in query.items()}}
         self.cloud = replace(self.cloud, requests=self.cloud.requests + 1, now=self.now)
         target, number = ids.read(whole), self.cloud.requests
+        version = VERSION if VERSION in (known := versions.versions_of(versions.kind_of(target))) else known[-1]
+        query = {"api-version": version, **{name.replace("_", "$"): value for name, value in query.items()}}
         ask = Ask(method, whole, target, self.now, wall, query, body or {}, self.claims, "https://twin", number)
         cloud, answer = dispatch.answer(self.cloud, ask)
         self.cloud = cloud
@@ -98,8 +106,19 @@ class Asker:
             "tags": tags or {},
             "properties": {
                 "hardwareProfile": {"vmSize": size},
-                "storageProfile": {"osDisk": {"createOption": "FromImage", "deleteOption": "Delete"}},
-                "osProfile": {"computerName": name, "adminUsername": "me", "customData": "IyEvYmluL3NoCg=="},
+                "storageProfile": {
+                    "imageReference": IMAGE,
+                    "osDisk": {"createOption": "FromImage", "deleteOption": "Delete"},
+                },
+                "osProfile": {
+                    "computerName": name,
+                    "adminUsername": "me",
+                    "customData": "IyEvYmluL3NoCg==",
+                    "linuxConfiguration": {
+                        "disablePasswordAuthentication": True,
+                        "ssh": {"publicKeys": [{"path": "/home/me/.ssh/authorized_keys", "keyData": KEY}]},
+                    },
+                },
                 "networkProfile": {"networkApiVersion": "2022-07-01", "networkInterfaceConfigurations": [nic]},
                 **properties,
             },

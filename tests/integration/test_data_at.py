@@ -1,0 +1,29 @@
+"""Data beside the script that an ignore file leaves out: said by the plan, and brought by one line."""
+
+from __future__ import annotations
+
+from shell import Shell
+
+SCRIPT = """
+    import os
+    data_dir = os.path.join("data", "shakespeare")
+    print(open(os.path.join(data_dir, "train.bin")).read())
+"""
+
+
+def test_ignored_data_is_named_by_the_plan_and_found_with_the_line_it_proposes(shell: Shell) -> None:
+    shell.write("train.py", SCRIPT)
+    shell.write("data/shakespeare/train.bin", "to be")
+    shell.write("big.bin", "")
+    with (shell.folder / "big.bin").open("wb") as file:
+        file.truncate(101_000_000)
+    shell.write(".gitignore", "data/\n")
+    shell.job("python train.py")
+    shown = " ".join(shell.stoker("plan").stdout.split())
+    assert "101 MB will be sent as code: `big.bin` (101 MB)" in shown
+    assert "`data/shakespeare/train.bin`, which train.py opens, is not sent: an ignore file leaves it out" in shown
+    assert "{shakespeare: {path: data/shakespeare, at: data/shakespeare}}" in shown
+    (shell.folder / "big.bin").unlink()
+    shell.job("python train.py", data={"shakespeare": {"path": "data/shakespeare", "at": "data/shakespeare"}})
+    assert "is not sent" not in shell.stoker("plan").stdout
+    assert shell.stoker("run").stdout == "to be\n"

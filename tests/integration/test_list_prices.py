@@ -1,0 +1,22 @@
+"""What a cloud would cost, on a computer where no cloud is set up."""
+
+from __future__ import annotations
+
+import json
+
+from shell import Shell
+
+
+def test_a_plan_for_a_cloud_that_is_not_set_up_shows_list_prices_and_a_run_is_refused(shell: Shell) -> None:
+    shell.write("train.py", "print(1)")
+    shell.job("python train.py")
+    asked = ("--on", "azure", "--hours", "10", "--gpu", "A10", "--budget", "20", "--deadline", "12h")
+    shown = shell.stoker("plan", *asked).stdout
+    assert "Azure is not set up on this computer: these are list prices" in shown
+    assert "Standard_NV36ads_A10_v5" in shown and "spot" in shown and "on demand" in shown, shown
+    assert "for 10 hours of work" in shown and "the budget is $20.00" in shown
+    told = json.loads(shell.stoker("plan", "--on", "azure", "--twin", "--json").stdout)
+    assert told["plan"]["offer"]["provider"] == "azure-twin" and told["plan"]["offer"]["priced_at"]
+    refused = shell.stoker("run", "--on", "azure", code=None)
+    assert refused.returncode != 0 and "Azure is not set up on this computer" in refused.stderr
+    assert "no runs yet" in shell.stoker("ps").stderr

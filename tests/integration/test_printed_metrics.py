@@ -1,0 +1,49 @@
+"""Metrics of an unchanged script: found in what it prints, listed, tried, and missed."""
+
+from __future__ import annotations
+
+import json
+
+from shell import Shell
+
+SCRIPT = """
+import time
+print("Epoch 1/2", flush=True)
+for n in range(1, 11):
+    print(f"\\r{n}/10 [{'=' * 10}] - 1s 5ms/step - loss: {n / 10}", end="", flush=True)
+print("\\r10/10 [==========] - 1s 5ms/step - loss: 0.25 - val_accuracy: 0.5")
+print("kappa is 0.125 now (update 7)")
+print("loaded /data/model_loss=9.5.pt")
+"""
+
+
+def test_metrics_of_an_unchanged_script_are_found_listed_and_missed(shell: Shell) -> None:
+    shell.write("train.py", SCRIPT)
+    pattern = r"kappa is ([\d.]+) now \(update (?P<step>\d+)\)"
+    shell.write(
+        "stoker.yaml",
+        f"name: bars\nrun: python train.py\nstop_when: val_acc >= 0.9\nmetrics:\n  kappa: '{pattern}'\n",
+    )
+    ended = shell.stoker("run")
+    assert "has not seen the metric `val_acc`; did you mean `val_accuracy`?" in ended.stderr
+    listed = json.loads(shell.stoker("metrics", "--json").stdout)
+    assert {name: (one["last"], one["step"]) for name, one in listed["metrics"].items()} == {
+        "kappa": (0.125, 7),
+        "loss": (0.25, 1),
+        "val_accuracy": (0.5, 1),
+    }
+    assert "Keras's progress bars" in listed["found"][0]
+    shown = shell.stoker("metrics")
+    assert "val_accuracy" in shown.stdout
+    assert "Keras's progress bars" in shown.stderr
+    assert "0.125" in shell.stoker("metrics", "bars", "--try", pattern).stdout
+    bad = shell.stoker("metrics", "bars", "--try", "loss (", code=2)
+    assert "missing )" in bad.stderr
+    assert "it finds nothing" in shell.stoker("metrics", "bars", "--try", "recall ([0-9.]+)").stdout
+
+
+def test_a_bad_pattern_is_told_where_it_stands(shell: Shell) -> None:
+    shell.write("stoker.yaml", "name: bars\nrun: python train.py\nmetrics:\n  loss: 'loss ('\n")
+    refused = shell.stoker("plan", code=2)
+    assert "stoker.yaml:4" in refused.stderr
+    assert "metrics.loss" in refused.stderr

@@ -1,0 +1,111 @@
+"""What must not end a run: a price that rises, a login or a key that is replaced, a store that hangs."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from azuretwin import TRAIN, Cloud, azure_user, begin, reaches, right_end, set_up
+from shell import Shell
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
+STEPS = 60
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("on")) as (shell, cloud):
+        yield shell, cloud
+
+
+def stays(shell: Shell, run: str, seconds: float) -> dict[str, Any]:
+    """It is neither failed nor forgotten in this time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert shell.facts(run)["state"] in ("queued", "starting", "running"), shell.facts(run)["reason"]
+        time.sleep(0.5)
+    return shell.facts(run)
+
+
+def test_a_store_that_hangs_for_half_a_minute_makes_no_node_lost(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    begin(shell, "hung", STEPS, 0.8)
+    reaches(shell, "hung", 3)
+    with cloud.blob.hanging():
+        time.sleep(32)
+    facts = right_end(shell, cloud, "hung", STEPS)
+    assert [one["state"] for one in facts["attempts"]] == ["ended"], facts["attempts"]
+
+
+def test_a_price_above_the_limit_is_waited_out(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    shell.write("train.py", TRAIN)
+    size, region = "Standard_D2as_v5", "eastus"
+    env = {"STEPS": "150", "STEP_S": "0.2"}
+    shell.job("python3 train.py", on="azure", size=size, region=region, spot={"max_price": 0.2}, env=env)
+    cloud.ask("price", size=size, region=region, usd_per_hour=0.02)
+    shell.stoker("run", "--detach", "--name", "dear")
+    reaches(shell, "dear", 3)
+    cloud.ask("price", size=size, region=region, usd_per_hour=5.0)
+    for vm in cloud.running():
+        cloud.ask("evict", vm=vm, notice_s=0)
+    shell.wait_for(lambda: shell.facts("dear")["attempts"][0]["state"] == "evicted", "the eviction by its price", 90)
+    facts = stays(shell, "dear", 45)
+    assert facts["state"] == "queued"
+    assert "an hour" in facts["reason"] or "price" in facts["reason"], facts["reason"]
+    cloud.ask("price", size=size, region=region, usd_per_hour=0.02)
+    shell.wait_for(lambda: shell.facts("dear")["state"] == "succeeded", "a price that can be paid", 300)
+    facts = right_end(shell, cloud, "dear", 150)
+    assert {one["trouble"] for one in facts["attempts"]} <= {"", "price-too-high"}
+
+
+def test_a_login_that_expires_before_an_eviction_is_waited_for_with_azures_own_reason(
+    user: tuple[Shell, Cloud],
+) -> None:
+    shell, cloud = user
+    made = cloud.ask("principal", name="anna", secret="s3cret-s3cret")
+    role = f"/providers/Microsoft.Authorization/roleDefinitions/{OWNER}"
+    body = {"properties": {"principalId": made["object_id"], "roleDefinitionId": role}}
+    place = f"/providers/Microsoft.Authorization/roleAssignments/{made['object_id']}"
+    cloud.arm("PUT", place, body, "2022-04-01")
+    secret = shell.home / "anna.secret"
+    secret.write_text("s3cret-s3cret")
+    secret.chmod(0o600)
+    set_up(shell, cloud, client=made["client_id"], secret_file=str(secret))
+    shell.stoker("server", "stop", code=None)
+    try:
+        begin(shell, "expired", STEPS)
+        reaches(shell, "expired", 3)
+        cloud.ask("principal", name="anna", secret="rotated-rotated")
+        cloud.ask("logout", everybody=True)
+        cloud.ask("evict", vm=cloud.running()[0], notice_s=0)
+        facts = stays(shell, "expired", 20)
+        assert "AADSTS7000215: Invalid client secret" in facts["reason"], facts["reason"]
+        assert facts["hint"]
+        secret.write_text("rotated-rotated")
+        shell.wait_for(lambda: shell.facts("expired")["state"] == "succeeded", "it to continue by itself", 200)
+    finally:
+        set_up(shell, cloud)
+        shell.stoker("server", "stop", code=None)
+
+
+def test_a_key_of_the_store_that_is_replaced_is_waited_for(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    begin(shell, "rotated", STEPS)
+    reaches(shell, "rotated", 3)
+    fresh = base64.b64encode(b"another key of sixty-four bytes, as long as those of Azure are..").decode()
+    cloud.blob.rotate(fresh)
+    cloud.ask("evict", vm=cloud.running()[0], notice_s=0)
+    facts = stays(shell, "rotated", 30)
+    assert "its store cannot be used: " in facts["reason"], facts["reason"]
+    assert "authenticate" in facts["reason"], "in the words of the service"
+    shell.environ["FRESH_KEY"] = fresh
+    shell.stoker("store", "add", "blob", shell.environ["BLOB_URL"], "--key", "--from-env", "FRESH_KEY", "--use")
+    facts = right_end(shell, cloud, "rotated", STEPS)
+    assert "lost" not in [one["state"] for one in facts["attempts"]][1:], facts["attempts"]
+    assert Path(facts["landed"]).is_dir()

@@ -1,0 +1,68 @@
+"""Lightning's `metrics.csv`: rows as they are appended, columns that come later, and files that are not this run's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.csvfiles import CsvPoints
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "outputs").mkdir()
+    return tmp_path
+
+
+def version(work: Path, number: int, logs: str = "lightning_logs") -> Path:
+    folder = work / logs / f"version_{number}"
+    folder.mkdir(parents=True)
+    return folder / "metrics.csv"
+
+
+def points(source: CsvPoints) -> list[tuple[float | None, dict[str, float | None]]]:
+    return [(one.step, dict(one.values)) for one in source.fresh(final=True)]
+
+
+def test_rows_are_points_with_the_cells_that_hold_something(work: Path) -> None:
+    source = CsvPoints(work, work / "outputs", 0)
+    file = version(work, 0)
+    file.write_text("epoch,step,train_loss,val_acc\n0,9,0.5,\n0,19,,0.75\n0,2")
+    assert points(source) == [(9, {"epoch": 0, "train_loss": 0.5}), (19, {"epoch": 0, "val_acc": 0.75})]
+    assert points(source) == []
+    file.write_text("epoch,step,train_loss,val_acc\n0,9,0.5,\n0,19,,0.75\n0,29,nan,\n")
+    assert points(source) == [(29, {"epoch": 0, "train_loss": None})]
+
+
+def test_a_new_column_does_not_bring_old_rows_again(work: Path) -> None:
+    source = CsvPoints(work, work / "outputs", 0)
+    file = version(work, 0, "logs/mnist")
+    file.write_text("step,loss\n1,0.5\n")
+    assert points(source) == [(1, {"loss": 0.5})]
+    file.write_text("step,acc,loss\n1,,0.5\n2,0.75,0.25\n")
+    assert points(source) == [(2, {"acc": 0.75, "loss": 0.25})]
+
+
+def test_what_was_there_before_is_of_another_training(work: Path) -> None:
+    version(work, 0).write_text("step,loss\n1,0.5\n")
+    source = CsvPoints(work, work / "outputs", 0)
+    version(work, 1).write_text("step,loss\n1,0.25\n")
+    assert points(source) == [(1, {"loss": 0.25})]
+
+
+def test_files_in_the_outputs_are_read_from_where_an_earlier_attempt_ended(work: Path) -> None:
+    file = work / "outputs" / "run" / "metrics.csv"
+    file.parent.mkdir()
+    file.write_text("step,loss\n1,0.5\n")
+    source = CsvPoints(work, work / "outputs", 0, ["run/metrics.csv"])
+    file.write_text("step,loss\n1,0.5\n2,0.25\n")
+    assert points(source) == [(2, {"loss": 0.25})]
+
+
+def test_a_file_without_steps_or_numbers_says_nothing(work: Path) -> None:
+    source = CsvPoints(work, work / "outputs", 0)
+    version(work, 0).write_text("name,loss\nresnet,0.5\n")
+    version(work, 1).write_text("step,loss\none,two\n1\n\n")
+    version(work, 2).write_bytes(b"\xff\x00,\n\x00\n")
+    assert points(source) == []

@@ -1,0 +1,75 @@
+"""What people are told about closing their computer follows from the facts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from stoker.engine.alone import spelled, words
+from stoker.model.job import Job
+from stoker.model.node import Features
+from stoker.model.run import RunState
+
+HERE = Features(shares_files=True)
+CLOUD = Features(lease_s=5 * 86_400.0, spot=True)
+RESTORES = replace(CLOUD, restores=True)
+
+
+def job(**given: Any) -> Job:
+    return Job(name="ants", run="python train.py", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "features", "budget", "told"),
+    [
+        ({}, HERE, None, "The run stops while this computer sleeps, and continues when it wakes."),
+        ({}, CLOUD, None, "You can close this computer: the run continues until it ends, at most 24 h."),
+        (
+            {"on": "azure", "spot": True, "lease": "24h"},
+            RESTORES,
+            Decimal(5),
+            "You can close this computer: the run continues until it ends, at most 24 h or $5.00; if its machine is "
+            "evicted, `azure` restores it and the run resumes.",
+        ),
+        (
+            {"spot": True, "time_limit": "90m"},
+            CLOUD,
+            None,
+            "You can close this computer: the run continues until it ends, at most 2 h; if its machine is evicted, the "
+            "run resumes when this computer is back.",
+        ),
+        (
+            {"retries": 2},
+            CLOUD,
+            Decimal(5),
+            "You can close this computer: the run continues until it ends, at most 5 d or $5.00. A retry after the "
+            "script's own failure waits for this computer.",
+        ),
+    ],
+)
+def test_it_says_what_happens_when_this_computer_is_closed(
+    given: dict[str, Any], features: Features, budget: Decimal | None, told: str
+) -> None:
+    assert words(Job.read({"name": "ants", "run": "x", **given}), features, budget, RunState.RUNNING) == told
+
+
+@pytest.mark.parametrize("state", [None, RunState.QUEUED, RunState.STARTING, RunState.PAUSED])
+def test_a_run_without_a_machine_still_needs_this_computer(state: RunState | None) -> None:
+    told = words(job(), CLOUD, None, state)
+    assert told.startswith("Once the run is running, you can close this computer: it continues until it ends")
+
+
+def test_a_run_that_has_ended_and_a_rehearsal_need_no_advice() -> None:
+    assert words(job(), CLOUD, None, RunState.SUCCEEDED) == ""
+    assert words(job(on="azure-twin"), CLOUD, None, RunState.RUNNING) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(86_400, "24 h"), (2 * 86_400, "2 d"), (5400, "90 min"), (9000, "2 h"), (90, "90 s"), (1, "1 s")],
+)
+def test_times_are_told_in_one_unit(seconds: float, text: str) -> None:
+    assert spelled(seconds) == text

@@ -1,0 +1,71 @@
+"""What `${checkpoint.newest}` stands for."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from stoker.agent.newest import newest
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.checkpointpaths import CheckpointPaths
+from stoker.model.snapshot import Entry
+
+
+def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None = None) -> str:
+    """Of files written in this order."""
+    for path, text in zip(paths, texts or ["x" * 1000] * len(paths), strict=True):
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text(text)
+    entries = tuple(Entry(path, sha256="0" * 64, size_bytes=1) for path in sorted(paths))
+    times = {path: number for number, path in enumerate(paths)}
+    found = CheckpointSet(1, 1, datetime.now(UTC), entries, changed_ns=times)
+    return newest(found, CheckpointPaths(named), work)
+
+
+@pytest.mark.parametrize(
+    ("named", "written", "expected"),
+    [
+        (["ckpt"], ["ckpt/epoch-9.pt", "ckpt/epoch-10.pt"], "ckpt/epoch-10.pt"),
+        (["ckpt"], ["ckpt/epoch-10.pt", "ckpt/epoch-9.pt"], "ckpt/epoch-9.pt"),  # by time, not by name
+        (["ckpt"], ["ckpt/last.pt", "ckpt/epoch-10.pt"], "ckpt/last.pt"),
+        (
+            ["out"],
+            ["out/checkpoint-5/a.bin", "out/checkpoint-10/a.bin", "out/checkpoint-10/b.bin"],
+            "out/checkpoint-10",
+        ),
+        (["out"], ["out/checkpoint-5/a.bin", "out/runs/events.out.tfevents.1", "out/log.json"], "out/checkpoint-5"),
+        (
+            ["checkpoint.pth.tar", "model_best.pth.tar"],
+            ["checkpoint.pth.tar", "model_best.pth.tar"],
+            "checkpoint.pth.tar",
+        ),
+        (["*.pt"], ["model_best.pt"], "model_best.pt"),
+        (
+            ["lightning_logs/"],
+            ["lightning_logs/version_0/checkpoints/epoch=1.ckpt", "lightning_logs/version_0/metrics.csv"],
+            "lightning_logs/version_0/checkpoints/epoch=1.ckpt",
+        ),
+        (["logs/*/ckpts"], ["logs/a/ckpts/1.ckpt", "logs/b/ckpts/2.ckpt"], "logs/b/ckpts/2.ckpt"),
+        (
+            ["checkpoints"],
+            ["checkpoints/iter_1/mp_rank_00.pt", "checkpoints/iter_1/mp_rank_01.pt"],
+            "checkpoints/iter_1",
+        ),
+        (["study.db"], ["study.db"], "study.db"),
+    ],
+)
+def test_the_newest_checkpoint_is_the_last_one_written(tmp_path: Path, named, written, expected):
+    assert of(tmp_path, named, written) == expected
+
+
+def test_a_small_file_called_latest_is_followed(tmp_path: Path):
+    written = ["ckpt/global_step5/a.pt", "ckpt/latest", "ckpt/global_step9/a.pt"]
+    assert of(tmp_path, ["ckpt"], written, ["x", "global_step5\n", "x"]) == "ckpt/global_step5"
+    assert of(tmp_path, ["ckpt"], written, ["x", "../../etc", "x"]) == "ckpt/latest"
+    assert of(tmp_path, ["ckpt"], written, ["x", "gone", "x"]) == "ckpt/latest"
+
+
+def test_a_set_without_files_has_none(tmp_path: Path):
+    assert of(tmp_path, ["ckpt"], []) == ""
