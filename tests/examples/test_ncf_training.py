@@ -279,10 +279,13 @@ def test_killed_in_the_middle_it_ends_with_the_same_bits(
 
 @pytest.mark.heavy
 def test_killed_behind_the_last_batch_of_an_epoch_it_still_knows_its_loss(tmp_path: Path, cache: Path) -> None:
-    """With one batch in an epoch, every save is behind the last."""
+    """With one batch in an epoch, a step is its last: a notice lets it be saved there, and not at the epoch's end."""
     one_batch = (*LONGER, "--batch_size", "1000000", "--cache", str(cache))
     command = [sys.executable, str(FOLDER / "train.py"), *one_batch]
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment(OMP_NUM_THREADS="1"))
+    notice = tmp_path / "notice"
+    notice.write_text(json.dumps({"at": time.time(), "deadline": time.time() + 300, "kind": "evict"}))
+    warned = environment(OMP_NUM_THREADS="1", STOKER_NOTICE=str(notice))
+    process = subprocess.Popen(command, cwd=tmp_path, env=warned)
     while process.poll() is None and not list((tmp_path / "checkpoints").glob("step-*")):
         time.sleep(0.01)
     process.kill()

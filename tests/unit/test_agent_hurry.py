@@ -1,4 +1,5 @@
-"""A node that is about to go: what is printed and measured goes to the store at once, whatever a write costs."""
+"""A node that is about to go, or a checkpoint that is about to be committed: what was printed and measured goes to the
+store at once, whatever a write costs."""
 
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from stoker.agent.masking import Masking
 from stoker.agent.metrics import MetricsShipper, logged_points
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.pace import Trouble
+from stoker.agent.shipping import Shipping
 from stoker.errors import Missing
 from stoker.model import layout
 from stoker.model.job import Job
@@ -62,6 +64,11 @@ def write(folder: NodeFolder, text: str) -> None:
         log.write(text)
 
 
+def measure(folder: NodeFolder, step: int) -> None:
+    with folder.metrics.open("a") as points:
+        points.write(f'{{"at": 1.0, "rank": 0, "step": {step}, "values": {{"loss": 0.5}}}}\n')
+
+
 def test_the_last_lines_before_an_eviction_are_shipped_at_once(
     store: FolderStore, folder: NodeFolder, logs: LogShipper
 ) -> None:
@@ -90,7 +97,26 @@ def test_the_last_metrics_before_an_eviction_are_shipped_at_once(store: FolderSt
     metrics.hurried = True
     metrics.start()
     for step in range(3):
-        with folder.metrics.open("a") as points:
-            points.write(f'{{"at": 1.0, "rank": 0, "step": {step}, "values": {{"loss": 0.5}}}}\n')
+        measure(folder, step)
         comes(store, layout.metrics("r", 1, 0), b'"step": %d' % step)
     metrics.finish()
+
+
+def test_before_a_checkpoint_is_committed_all_that_was_printed_and_measured_is_in_the_store(
+    store: FolderStore, folder: NodeFolder
+) -> None:
+    shipping = Shipping(store, ORDERS, folder, Masking([]), Trouble())
+    (folder.work / "outputs").mkdir(parents=True)
+    shipping.start([0], lambda _kind, _text: None)
+    shipping.logs._logs[0].write_every_s = shipping.metrics._write_every_s = 3600.0
+    for step in range(5):
+        write(folder, f"line {step}\n")
+        measure(folder, step)
+        shipping.catch_up()
+        assert store.get(layout.log("r", 1, 0)).endswith(b"line %d\n" % step)
+        assert b'"step": %d' % step in store.get(layout.metrics("r", 1, 0))
+    for work in shipping.steps():
+        work()
+    begun = time.monotonic()
+    shipping.catch_up()
+    assert time.monotonic() - begun < 1, "nobody waits for a worker that has ended"

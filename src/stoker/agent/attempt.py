@@ -201,7 +201,7 @@ class Attempt:
         begun = time.monotonic()
         found = put_back(self.store, self.orders, self.folder, self.reporter.tell)
         self.checkpoints.begin_from(found)
-        self.checkpoints.first = self.shipping.ship_outputs
+        self.checkpoints.first = self.shipping.catch_up
         if found:
             self.shipping.begin_from(persist(self._carry_over, self.stopping.check))
         self.effort.restored(found, time.monotonic() - begun)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.pace import Pace, Patience, Trouble
-from stoker.agent.worker import Worker
+from stoker.agent.worker import Shipper
 from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
@@ -75,7 +75,7 @@ class RankLog:
         self._times_due = now + self._times_every_s
 
 
-class LogShipper(Worker):
+class LogShipper(Shipper):
     """Ships the logs of all ranks of this node. To be finished when nobody prints any more."""
 
     def __init__(self, masking: Masking, trouble: Trouble) -> None:
@@ -102,14 +102,16 @@ class LogShipper(Worker):
         pace = Pace(0.01, 0.1)
         while True:
             final = self.ending.is_set()
-            before = self.sizes()
+            before, asked = self.sizes(), self.asked
             more = self._ship(final=final)
-            if final and more is False:
-                return
+            if more is False:
+                self.answer(asked)
+                if final:
+                    return
             if not more:
                 shipped = self.sizes() != before
                 pause_s = max(pace.after(shipped), self._write_every_s if shipped else 0.0)
-                time.sleep(pause_s) if final else self.ending.wait(pause_s)
+                time.sleep(pause_s) if final else self.pause(pause_s)
 
     def _ship(self, *, final: bool) -> bool | None:
         """True if there is more to ship, None if nothing could be done now."""

@@ -14,7 +14,7 @@ from stoker.agent.masking import Masking
 from stoker.agent.pace import Pace, Patience, Trouble
 from stoker.agent.points import Lines, Point, Summaries, logged, progress
 from stoker.agent.tree import walk
-from stoker.agent.worker import Worker
+from stoker.agent.worker import Shipper
 from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.model.orders import Orders
@@ -113,7 +113,7 @@ def metric_name(path: str, tag: str) -> str:
     return f"{folder}/{tag}" if folder in SPLITS else tag
 
 
-class MetricsShipper(Worker):
+class MetricsShipper(Shipper):
     """Reads all sources, writes their points to the store, and shows each to `seen`. To be finished when nobody
     reports any more. `reported` are the names that the script reports by itself, and nobody has to guess."""
 
@@ -137,15 +137,18 @@ class MetricsShipper(Worker):
     def work(self) -> None:
         pace = Pace(0.02, 0.1)
         while not self.ending.is_set():
+            asked = self.asked
             found = self._read(final=False)
-            self._write()
+            if self._write() and not self._behind:
+                self.answer(asked)
             if not self._behind:
-                self.ending.wait(pace.after(found))
+                self.pause(pace.after(found))
         while self._read(final=True):
             if not self._write():
                 time.sleep(0.05)
         while not self._write():
             time.sleep(0.05)
+        self.answer(self.asked)
 
     @property
     def _behind(self) -> bool:
@@ -191,4 +194,4 @@ class MetricsShipper(Worker):
     def _write_is_due(self) -> bool:
         """Where each write may cost, points wait for others. At the end, and when there are too many, none waits."""
         full = len(self._unwritten) >= UNWRITTEN_BYTES
-        return full or self.hurried or self.ending.is_set() or time.monotonic() >= self._write_due
+        return full or self.hurried or self.awaited or self.ending.is_set() or time.monotonic() >= self._write_due

@@ -18,6 +18,8 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
 
+CATCH_UP_S = 3.0
+
 
 class Shipping:
     def __init__(self, store: Store, orders: Orders, folder: NodeFolder, masking: Masking, trouble: Trouble) -> None:
@@ -43,9 +45,14 @@ class Shipping:
         self._sizes = sizes
         self.metrics.continue_from(sizes)
 
-    def ship_outputs(self) -> None:
-        """What a checkpoint goes on from must not be newer than the outputs. Raises StoreFailed."""
+    def catch_up(self) -> None:
+        """A run resumes from a checkpoint, so nothing written or printed before it may be missing. Raises StoreFailed.
+
+        Logs and metrics that the store refuses are not waited for long: they are tried again anyway.
+        """
         self._mirror.sync(hasty=True)
+        for shipper in (self.metrics, self.logs):
+            shipper.catch_up(CATCH_UP_S)
 
     def start_log(self, rank: int) -> None:
         """From here on what is printed by, or for, the rank is shipped."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
+
+LOOK_S = 0.1  # within which a worker that pauses sees that somebody waits
 
 
 class Worker:
@@ -36,3 +39,38 @@ class Worker:
         except Exception as error:
             sys.excepthook(*sys.exc_info())
             self._failure = error
+
+
+class Shipper(Worker):
+    """A worker that writes to the store at its own pace, and at once when somebody waits for it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self._answering = threading.Condition()
+        self._answered = 0
+        self.asked = 0  # how many have waited, or do
+
+    @property
+    def awaited(self) -> bool:
+        return self.asked > self._answered
+
+    def catch_up(self, limit_s: float) -> None:
+        """Returns when all that there is now is in the store, or after so long. For any thread but its own."""
+        with self._answering:
+            if self._thread.is_alive():
+                self.asked += 1
+                mine = self.asked
+                self._answering.wait_for(lambda: self._answered >= mine, limit_s)
+
+    def answer(self, asked: int) -> None:
+        """Whoever had asked before the last look need not wait any more."""
+        if asked > self._answered:
+            with self._answering:
+                self._answered = asked
+                self._answering.notify_all()
+
+    def pause(self, seconds: float) -> None:
+        """Shorter where it is to end, or somebody waits."""
+        until = time.monotonic() + seconds
+        while not self.awaited and (left := until - time.monotonic()) > 0 and not self.ending.wait(min(left, LOOK_S)):
+            pass
