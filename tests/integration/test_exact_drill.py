@@ -33,6 +33,9 @@ def attempt(one):
             os.chdir(one["folder"])
             out = os.open("out.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(out, 1), os.dup2(out, 2)
+            if os.environ.get("HOOK"):
+                from stoker.checkpoint.exact.hooks import install
+                install()
             runpy.run_path(plan["script"], run_name="__main__")
             code = 0
         except BaseException:
@@ -84,6 +87,7 @@ class Drill:
     imports: tuple[str, ...] = ("torch",)
     backend: str = "torch"  # of Keras
     python: str = sys.executable
+    patience_s: float = 110
     attempts: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, name: str, *, kill_at: int | None = None, notice_at: int | None = None, **env: str) -> None:
@@ -104,8 +108,9 @@ class Drill:
         )
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("STOKER_", "RANK", "WORLD_"))}
         env = {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "KERAS_BACKEND": self.backend}
+        command = [self.python, str(host), str(plan)]
         done = subprocess.run(
-            [self.python, str(host), str(plan)], env=env, capture_output=True, text=True, timeout=110, check=False
+            command, env=env, capture_output=True, text=True, timeout=self.patience_s, check=False
         )
         assert done.returncode == 0, done.stderr
         return [int(code) for code in done.stdout.split()]

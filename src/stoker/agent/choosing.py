@@ -9,6 +9,7 @@ from enum import Enum, auto
 
 from stoker.agent.growing import PARTIAL_S, QUIET_S, Growing, Pace
 from stoker.agent.watching import Found, Unkept, Watch
+from stoker.model.checkpointpaths import BESIDE
 from stoker.stores.still import Mark
 
 HURRIED_QUIET_S = 0.25  # the same in a hurry
@@ -156,8 +157,10 @@ class Choosing:
         found = {one.path: one for one in self._watch.found if one.path not in streams}
         if waited_s < QUIET_S or busy - streams or not found:
             return False
-        newest = max(found, key=self._watch.since)
-        return self._watch.is_faster(newest, self._watch.changed_at({*streams, newest})) and _calm(found[newest])
+        beside = {path for path in found if path.endswith(BESIDE)}  # each is written with a file, and fits no other
+        newest = max(found.keys() - beside or found, key=self._watch.since)
+        others = self._watch.changed_at({*streams, *beside, newest})
+        return self._watch.is_faster(newest, others) and _calm(found[newest])
 
 
 def _beside_journals(found: list[Found]) -> set[str]:

@@ -20,6 +20,7 @@ _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH 
 _BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "DYLD_", "XDG_")
 _ENDINGS = ("_proxy", "_PROXY")
 _SHELL = "/bin/sh"
+_HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` puts into the script's process
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,9 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
     env |= job.env
     env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
-    env["PYTHONPATH"] = os.pathsep.join(part for part in (given, place.imports, str(place.library)) if part)
+    # First, so that its `sitecustomize` is found before any other; it lets the other run behind it.
+    hook = str(place.library / _HOOK) if job.exact else ""
+    env["PYTHONPATH"] = os.pathsep.join(part for part in (hook, given, place.imports, str(place.library)) if part)
     return env
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import CheckpointPaths
+from stoker.model.checkpointpaths import BESIDE, CheckpointPaths
 from stoker.model.snapshot import EntryKind
 
 POINTER_BYTES = 256  # a file called `latest` that is no larger may hold the name of another
@@ -42,7 +42,8 @@ def newest(found: CheckpointSet, paths: CheckpointPaths, work: Path) -> str:
     What is named `last` or `latest` wins, then what the script wrote last. A folder counts as one. Logs, and the best
     so far, are only taken where there is nothing else.
     """
-    files = {one.path: found.changed_ns.get(one.path, 0) for one in found.entries if one.kind is not EntryKind.FOLDER}
+    named = [one.path for one in found.entries if one.kind is not EntryKind.FOLDER and not one.path.endswith(BESIDE)]
+    files = {path: found.changed_ns.get(path, 0) for path in named}
     units = _units(files, paths.top)
     while units:
         best = _choose(units)

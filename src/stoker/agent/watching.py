@@ -15,7 +15,7 @@ from stoker.agent.naming import Rotation, numbers_in
 from stoker.agent.openfiles import Identity
 from stoker.agent.present import present
 from stoker.agent.tree import walk
-from stoker.model.checkpointpaths import CheckpointPaths
+from stoker.model.checkpointpaths import BESIDE, CheckpointPaths
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.still import Mark, mark_of
 
@@ -190,7 +190,8 @@ class Watch:
 
     def in_step(self, rewritten: Collection[str]) -> bool:
         """Whether these have been written equally often: no round of them is half done, as far as looking tells."""
-        return len({self.changes[one.path] for one in self.found if one.path in self.changes.keys() & rewritten}) <= 1
+        known = {path for path in self.changes.keys() & rewritten if not path.endswith(BESIDE)}
+        return len({self.changes[one.path] for one in self.found if one.path in known}) <= 1
 
     def in_shape(self, known: Collection[str]) -> bool:
         """Whether every folder directly in a checkpoint folder has the files that all the known ones had: one that does

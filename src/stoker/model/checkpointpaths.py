@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
 DEFAULT = "checkpoints"
+BESIDE = ".stoker-exact"  # `exact: true` keeps what belongs to `NAME` in `.NAME.stoker-exact` beside it
 _MAGIC = re.compile(r"[*?[]")
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}")  # `.2` of `v1.2` is none
 
@@ -32,7 +33,8 @@ class CheckpointPaths:
     def __init__(self, named: Iterable[str]) -> None:
         given = sorted({one.rstrip("/"): one for one in named}.values())
         self.folders = [one.rstrip("/") for one in given if is_folder(one)] or [DEFAULT]
-        every = {*(one.rstrip("/") for one in given), *self.folders}
+        files = [one for one in given if not is_folder(one)]
+        every = {*(one.rstrip("/") for one in given), *self.folders, *(beside for one in files if (beside := _beside(one)))}
         self._parts = {one: tuple(one.split("/")) for one in sorted(every)}
         # None of them inside another: what is in both is in the outer one.
         self.roots = [one for one in self._parts if not any(self._covers(other, one) for other in every - {one})]
@@ -56,6 +58,12 @@ class CheckpointPaths:
 
     def _covers(self, outer: str, inner: str) -> bool:
         return not is_glob(outer) and inner.startswith(f"{outer}/")
+
+
+def _beside(named: str) -> str:
+    """What lies beside the files of this name; empty where only whole folders can be meant."""
+    folder, _, name = named.rstrip("/").rpartition("/")
+    return "" if name == "**" else f"{folder}/.{name}{BESIDE}".lstrip("/")
 
 
 def matches(names: tuple[str, ...], parts: tuple[str, ...]) -> bool:

@@ -256,6 +256,11 @@ class Job:
         "arguments added to the command when a checkpoint was restored; `${resume}` in `run` says where",
         default=None,
     )
+    exact: bool = a(
+        Truth(),
+        "keeps random states and loader positions beside each file that the script saves, and restores them on load",
+        default=False,
+    )
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default="local")
     nodes: int = a(Whole(1), "how many machines", default=1)
@@ -360,6 +365,9 @@ def _unknown_in(field: str, text: str, known: list[str]) -> list[Problem]:
 def _clashes(job: Job) -> list[Problem]:
     reserved = [name for name in job.env if name.startswith("STOKER_")]
     problems = [Problem(f"env.{name}", f"`{name}`", "a name that does not start with STOKER_") for name in reserved]
+    if job.exact and (job.nodes > 1 or job.processes != 1 or job.launcher in (Launcher.TORCHRUN, Launcher.MPI)):
+        expected = "a job with one process: with several, use `stoker.checkpoint`, which saves the states of each"
+        problems.append(Problem("exact", "`true`", expected))
     both = [name for name in job.secrets if name in job.env]
     return problems + [
         Problem(f"env.{name}", "the name of a secret", "a name that `secrets` does not list") for name in both

@@ -1,0 +1,147 @@
+"""Where the hook takes hold: functions that save, load, move and draw, each changed when its module is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+from stoker.checkpoint.exact import sidecar, torchhooks
+from stoker.checkpoint.exact.arriving import when_imported
+from stoker.checkpoint.exact.session import Session
+from stoker.checkpoint.exact.versions import is_known
+
+# How `multiprocessing` starts its helpers: these are no training.
+_HELPERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
+# Draws of NumPy's own generator that scripts make batches with.
+_DRAWS = ("randint", "permutation", "choice", "rand", "randn", "random", "random_sample", "shuffle", "normal", "uniform")
+
+
+def install() -> None:
+    """Once per process, before the script."""
+    if any(one in word for word in sys.orig_argv for one in _HELPERS):
+        return
+    session = Session()
+    _follow(os, "replace", session, moves=True)
+    _follow(os, "rename", session, moves=True)
+    when_imported("shutil", lambda module: _follow(module, "copyfile", session, moves=False))
+    when_imported("torch", lambda module: _checked("torch", session, lambda: torchhooks.change(module, session)))
+    when_imported("numpy", lambda module: _checked("numpy", session, lambda: _numpy(module, session)))
+    when_imported("pickle", lambda module: _pair(module, "dump", "load", session, place=1, user_only=True))
+    for module in ("joblib", "safetensors.torch", "safetensors.numpy"):
+        when_imported(module, _of_paths(module, session))
+    when_imported("keras.src.saving.saving_api", lambda module: _checked("keras", session, lambda: _keras(module, session)))
+    for name in ("lightning", "pytorch_lightning"):
+        module = "lightning.pytorch.trainer.trainer" if name == "lightning" else "pytorch_lightning.trainer.trainer"
+        when_imported(module, _of_lightning(name, session))
+
+
+def _checked(name: str, session: Session, change: Callable[[], None]) -> None:
+    """Nothing of a version that nobody has tried is touched."""
+    if trouble := is_known(name):
+        session.say(trouble)
+        return
+    change()
+
+
+def _of_paths(name: str, session: Session) -> Callable[[ModuleType], None]:
+    def change(module: ModuleType) -> None:
+        if name == "joblib":
+            _checked("joblib", session, lambda: _pair(module, "dump", "load", session, place=1))
+        else:
+            _checked("safetensors", session, lambda: _pair(module, "save_file", "load_file", session, place=1))
+
+    return change
+
+
+def _numpy(module: ModuleType, session: Session) -> None:
+    for name in ("save", "savez", "savez_compressed"):
+        _around_save(module, name, session, place=0, keyword="file", user_only=True)
+    _around_load(module, "load", session, keyword="file", user_only=True)
+    for name in _DRAWS:
+        torchhooks.before_draw(module.random, name, session)
+
+
+def _keras(module: ModuleType, session: Session) -> None:
+    for save, load in (("save_model", "load_model"), ("save_weights", "load_weights")):
+        _around_save(module, save, session, place=1, keyword="filepath")
+        place = 0 if load == "load_model" else 1
+        _around_load(module, load, session, place=place, keyword="filepath")
+
+
+def _of_lightning(name: str, session: Session) -> Callable[[ModuleType], None]:
+    def change(module: ModuleType) -> None:
+        _checked(name, session, lambda: _around_save(module.Trainer, "save_checkpoint", session, place=1, keyword="filepath"))
+
+    return change
+
+
+def _pair(module: ModuleType, save: str, load: str, session: Session, *, place: int, user_only: bool = False) -> None:
+    _around_save(module, save, session, place=place, keyword="file" if save == "dump" else "filename", user_only=user_only)
+    _around_load(module, load, session, keyword="file" if load == "load" else "filename", user_only=user_only)
+
+
+def _around_save(
+    holder: Any, name: str, session: Session, *, place: int, keyword: str, user_only: bool = False
+) -> None:
+    original = getattr(holder, name)
+
+    @wraps(original)
+    def save(*given: Any, **more: Any) -> Any:
+        target = more.get(keyword, given[place] if len(given) > place else None)
+        path, closed = torchhooks.path_of(target)
+        if user_only and _is_called_by_library():
+            path = None
+        if name in ("save", "savez", "savez_compressed") and path is not None and closed:
+            path = _with_suffix(path, ".npy" if name == "save" else ".npz")
+        return session.saving(path, lambda: original(*given, **more), closed=closed)
+
+    setattr(holder, name, save)
+
+
+def _around_load(
+    holder: Any, name: str, session: Session, *, place: int = 0, keyword: str, user_only: bool = False
+) -> None:
+    original = getattr(holder, name)
+
+    @wraps(original)
+    def load(*given: Any, **more: Any) -> Any:
+        source = more.get(keyword, given[place] if len(given) > place else None)
+        path, _ = torchhooks.path_of(source)
+        if user_only and _is_called_by_library():
+            path = None
+        return session.loading(path, lambda: original(*given, **more))
+
+    setattr(holder, name, load)
+
+
+def _follow(holder: Any, name: str, session: Session, *, moves: bool) -> None:
+    """A file that the script moves or copies takes along what lies beside it."""
+    original = getattr(holder, name)
+
+    @wraps(original)
+    def follow(source: Any, target: Any, *given: Any, **more: Any) -> Any:
+        known = session.active and isinstance(source, str | os.PathLike) and isinstance(target, str | os.PathLike)
+        known = known and not str(source).endswith(".part" if sidecar.SUFFIX in str(source) else sidecar.SUFFIX)
+        if not known or not sidecar.beside(os.fspath(source)).exists():
+            return original(source, target, *given, **more)
+        session.guarded(lambda: sidecar.follow(os.fspath(source), os.fspath(target), copied=not moves))
+        result = original(source, target, *given, **more)
+        if moves:
+            session.guarded(lambda: sidecar.forget(os.fspath(source)))
+        return result
+
+    setattr(holder, name, follow)
+
+
+def _is_called_by_library() -> bool:
+    """`pickle` and NumPy are used by everybody; only what the script saves itself is meant."""
+    file = sys._getframe(2).f_code.co_filename
+    return "site-packages" in file or file.startswith((sys.base_prefix + "/lib", "<frozen"))
+
+
+def _with_suffix(path: str, suffix: str) -> str:
+    return path if path.endswith(suffix) else path + suffix

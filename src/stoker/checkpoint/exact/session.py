@@ -1,0 +1,274 @@
+"""The hook at work in one process: what is taken at a save, and what is done with it after a load."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from stoker.checkpoint import randomness
+from stoker.checkpoint.exact import places, sidecar, states
+from stoker.checkpoint.exact.entering import Entering
+from stoker.checkpoint.exact.loaders import Loaders, continue_pass, without_new_workers
+from stoker.checkpoint.exact.places import Line, LoopId
+from stoker.checkpoint.exact.primers import Primers
+
+# These save random states themselves, and pass over the batches that were used.
+_BY_THEMSELVES = ("transformers.trainer", "accelerate.", "stoker.checkpoint")
+# Lightning begins the first pass over its data here, before its loop.
+_SETS_UP = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
+
+
+class Session:
+    def __init__(self) -> None:
+        self.active = True
+        self.loaders = Loaders()
+        self.primers = Primers()
+        self._token = os.urandom(8).hex()
+        self._saves = 0  # counted over all processes of a run
+        self._trains = False  # it has saved in a loop
+        self._inside = False  # a save calls others
+        self._worked: tuple[list[Line], randomness.Raw] | None = None  # the last backward pass
+        self._pending: dict[str, Any] | None = None  # what was loaded and not restored yet
+        self._entering: Entering | None = None
+        self._said: set[str] = set()
+        os.register_at_fork(after_in_child=self._leave)
+
+    def _leave(self) -> None:
+        """A worker of a DataLoader is no training."""
+        self.active = False
+
+    # Saving
+
+    def saving(self, path: str | None, save: Callable[[], Any], *, closed: bool = True) -> Any:
+        """Around a save of the script. `closed`: the file is complete when `save` returns."""
+        if path is None or self._inside or not self.active or self._foreign() or self._is_distributed():
+            return save()
+        self._inside = True
+        try:
+            record = self._announced(path)
+            result = save()
+            if closed and record:
+                self.guarded(lambda: sidecar.confirm(path, record))
+            return result
+        finally:
+            self._inside = False
+
+    def _announced(self, path: str) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+
+        def announce() -> None:
+            record.update(self._record())
+            sidecar.announce(path, record)
+
+        self.guarded(announce)
+        return record
+
+    def _record(self) -> dict[str, Any]:
+        frames = places.stack()
+        here, around = places.lines(frames), places.enclosing(frames)
+        self._saves += 1
+        self._trains = self._trains or bool(around)
+        record = {
+            "process": self._token,
+            "saves": self._saves,
+            "loops": [_spelled(places.identity(frame, loop)) for frame, loop in around],
+            "counters": [_counter(frame, loop.target) for frame, loop in around],
+            "state": states.capture(frames),
+            "loaders": self.loaders.capture(),
+            "primers": self.primers.capture(),
+            "again": False,
+        }
+        # A save before the step of its turn of the loop: the next process does that turn again, from its beginning.
+        if self._worked is not None and places.comes_before(here, self._worked[0]):
+            record["again"] = True
+            record["state"]["random"] = randomness.pack(self._worked[1])
+        return record
+
+    def worked(self) -> None:
+        """After every backward pass."""
+        if self.active and not self._inside:
+            self._forget_pending()
+            self.primers.worked()
+            self._worked = (places.lines(places.stack()), randomness.take())
+
+    # Loading
+
+    def loading(self, path: str | None, load: Callable[[], Any]) -> Any:
+        nested, self._inside = self._inside, True
+        try:
+            result = load()
+        finally:
+            self._inside = nested
+        if path is not None and not nested and self.active:
+            self.guarded(lambda: self._loaded(path))
+        return result
+
+    def _loaded(self, path: str) -> None:
+        """A file that this process has saved itself, or loads in the midst of its training, is none to resume from."""
+        if self._trains or self._worked is not None or self._foreign() or self._is_distributed():
+            return
+        if not sidecar.beside(path).exists():
+            return
+        record = sidecar.find(path)
+        if record is None:
+            self.say(f"nothing is known of `{os.path.basename(path)}` as it is now: its random states are not restored")
+            return
+        newest = self._pending["saves"] if self._pending is not None else 0
+        if record["process"] == self._token or record["saves"] < newest:
+            return
+        self._pending = record
+        self._wait_for_loop(os.path.basename(path))
+
+    def _wait_for_loop(self, name: str) -> None:
+        record = self._pending
+        assert record is not None
+        frames = places.stack()
+        active = {places.identity(frame, loop) for frame, loop in places.enclosing(frames) if frame.f_lineno >= loop.body}
+        wanted = [LoopId(*one) for one in record["loops"]]
+        target = next((one for one in wanted if one not in active), None)
+        if self._entering is not None:
+            self._entering.stop()
+        self._entering = None
+        if target is None:
+            self._restore(name)
+            return
+        self._entering = Entering(target, lambda _: self.guarded(lambda: self._restore(name)))
+        self._entering.watch()
+
+    def _restore(self, name: str, *, frames: list[FrameType] | None = None) -> None:
+        record = self._pending
+        if record is None or record.get("restored"):
+            return
+        record["restored"] = True
+        if self._entering is not None:
+            self._entering.stop()
+        self._saves = record["saves"]
+        missing = states.restore(record["state"], frames or places.stack())
+        self.loaders.restore(record["loaders"])
+        self.say(f"random states are as they were when `{name}` was saved")
+        for one in missing:
+            self.say(f"not restored: {one}")
+
+    def _forget_pending(self) -> None:
+        if self._pending is None:
+            return
+        if not self._pending.get("restored"):
+            self.say("the loop that the checkpoint was saved in was not entered: random states are not restored")
+        if self._entering is not None:
+            self._entering.stop()
+        self._pending = self._entering = None
+
+    # Data and draws
+
+    def passing(self, loader: Any, make: Callable[[], Any]) -> Any:
+        """Around the beginning of a pass over a loader."""
+        if not self.active:
+            return make()
+        record = self._pending
+        held = self.loaders.found(loader, record["loaders"]) if record else None
+        if record is None or held is None:
+            return self.loaders.begin(loader, make)
+        frames = places.stack()
+        if _is_before_loop(frames):
+            record.pop("restored", None)  # it is asked for an iterator to see whether it has one, and then for the real one
+            self._restore("the checkpoint", frames=frames)
+        if self._is_interrupted(held, record, frames):
+            return self.loaders.begin(loader, lambda: self._continued(loader, held, record, make, frames))
+        if held["lasting"] and getattr(loader, "_iterator", None) is None:
+            self.say("workers that stay alive between epochs begin anew: what they draw themselves is not restored")
+            return self.loaders.begin(loader, lambda: without_new_workers(loader, make))
+        return self.loaders.begin(loader, make)
+
+    def _is_interrupted(self, held: dict[str, Any], record: dict[str, Any], frames: list[FrameType]) -> bool:
+        """Whether the pass that begins is the one that the save was in the midst of."""
+        if "begun" not in held or any(frame.f_globals.get("__name__", "").startswith("keras.") for frame in frames):
+            return False
+        now = {_spelled(places.identity(frame, loop)): _counter(frame, loop.target) for frame, loop in places.enclosing(frames)}
+        known = [
+            (now[loop], then)
+            for loop, then in zip(map(tuple, record["loops"]), record["counters"], strict=True)
+            if loop in now and then is not None and now[loop] is not None
+        ]
+        if known:  # the loop over epochs counts: the same epoch again, or the next one
+            return all(one == then for one, then in known[:1])
+        return not held["over"]
+
+    def _continued(
+        self, loader: Any, held: dict[str, Any], record: dict[str, Any], make: Callable[[], Any], frames: list[FrameType]
+    ) -> Any:
+        skip = max(held["used"] - (1 if record["again"] else 0), 0)
+        around = places.loops_around(frames[-1])
+        by_itself = bool(around) and around[-1].skips and around[-1].header == frames[-1].f_lineno
+        iterator = continue_pass(loader, held, make, 0 if by_itself else skip)
+        if by_itself:
+            self._at_batch = (iterator, skip, record)
+            return iterator
+        states.restore(record["state"], frames)
+        self.loaders.restore(record["loaders"])
+        self.say(f"the pass over the data continues behind {skip} batches")
+        return iterator
+
+    _at_batch: tuple[Any, int, dict[str, Any]] | None = None
+
+    def fetching(self, iterator: Any) -> None:
+        """Before a batch is fetched: the script may have passed over those that were used by now."""
+        if self._at_batch is not None and self._at_batch[0] is iterator and iterator._num_yielded == self._at_batch[1]:
+            record, self._at_batch = self._at_batch[2], None
+            states.restore(record["state"], places.stack())
+            self.loaders.restore(record["loaders"])
+
+    def drawing(self) -> None:
+        """Before the script draws numbers itself."""
+        if self.active and not self._inside:
+            kept = self._pending["primers"] if self._pending and not self._pending.get("restored") else None
+            self.primers.drawing(kept)
+
+    # Words
+
+    def say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            sys.stderr.write(f"stoker: exact: {text}\n")
+            sys.stderr.flush()
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Whatever is wrong with us, the script has to train."""
+        try:
+            work()
+        except Exception as error:
+            self.say(f"failed: {type(error).__name__}: {error}")
+
+    def _foreign(self) -> bool:
+        """The save or load of a framework that is exact by itself."""
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            name = frame.f_globals.get("__name__", "")
+            if name.startswith(_BY_THEMSELVES) and not name.startswith("stoker.checkpoint.exact"):
+                return True
+            frame = frame.f_back
+        return False
+
+    def _is_distributed(self) -> bool:
+        distributed = sys.modules.get("torch.distributed")
+        with suppress(AttributeError, RuntimeError):
+            if distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1:
+                self.say("several ranks train together: each would need its own random states, so none are kept")
+                return True
+        return False
+
+
+def _is_before_loop(frames: list[FrameType]) -> bool:
+    return any(one.f_globals.get("__name__") in _SETS_UP and one.f_code.co_name == "setup_data" for one in frames)
+
+
+def _spelled(loop: LoopId) -> tuple[str, str, int]:
+    return loop.file, loop.function, loop.header
+
+
+def _counter(frame: FrameType, name: str) -> int | None:
+    value = frame.f_locals.get(name) if name else None
+    return value if type(value) is int else None

@@ -1,0 +1,125 @@
+"""The file beside a saved file that says what the script's process was like at the save. Nothing in it is executed.
+
+A save is announced before it begins and confirmed after it, with a fingerprint of what was written; the save before is
+kept as well. So at whatever moment a machine goes, what lies in the folder finds its own record, or none.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+
+SUFFIX = ".stoker-exact"
+_FORM = 1
+_WHOLE_BYTES = 1 << 20  # up to here every byte counts for the fingerprint
+_PIECE_BYTES = 1 << 14
+_PIECES = 64
+_END_BYTES = 1 << 16  # archives of PyTorch, Keras and NumPy have the checksums of all their parts here
+
+
+def beside(path: str) -> Path:
+    """Hidden, so that the script does not find it where it looks for its own files."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return Path(folder, f".{name}{SUFFIX}")
+
+
+def announce(path: str, record: Record) -> None:
+    """Before the save: whatever is at `path` from now on and is not known is this."""
+    place = beside(path)
+    if place.parent.is_dir():  # else the save makes it
+        _sweep(place.parent)
+        _write(place, [{**record, "print": ""}, *_confirmed(place)])
+
+
+def confirm(path: str, record: Record) -> None:
+    """After the save. Not for a file that is still being written to: it stays announced."""
+    _write(beside(path), [{**record, "print": fingerprint(path)}, *_confirmed(beside(path))])
+
+
+def find(path: str) -> Record | None:
+    """What belongs to the file as it is now."""
+    records = _read(beside(path))
+    if not records:
+        return None
+    seen = fingerprint(path)
+    known = next((one for one in records if one["print"] == seen), None)
+    return known or next((one for one in records if not one["print"]), None)
+
+
+def follow(source: str, target: str, *, copied: bool = False) -> None:
+    """Just before the script moves or copies a file of ours."""
+    records = _read(beside(source))
+    if not records:
+        return
+    newest = {**records[0], "print": records[0]["print"] or fingerprint(source)}
+    # Until it has happened, the target is what it was, and needs its own record.
+    _write(beside(target), [newest, *([] if copied else _confirmed(beside(target)))])
+
+
+def forget(path: str) -> None:
+    beside(path).unlink(missing_ok=True)
+
+
+def fingerprint(path: str) -> str:
+    """Of every byte where it is small; else of its end, and of pieces all over it."""
+    size = os.path.getsize(path)
+    found = hashlib.sha256(str(size).encode())
+    with open(path, "rb") as file:
+        if size <= _WHOLE_BYTES:
+            found.update(file.read())
+            return found.hexdigest()
+        for number in range(_PIECES):
+            file.seek(number * (size - _PIECE_BYTES) // _PIECES)
+            found.update(file.read(_PIECE_BYTES))
+        file.seek(size - _END_BYTES)
+        found.update(file.read())
+    return found.hexdigest()
+
+
+def _read(place: Path) -> list[Record]:
+    try:
+        held = json.loads(place.read_bytes(), object_hook=_unpacked)
+    except (OSError, ValueError):
+        return []
+    usable = isinstance(held, dict) and held.get("form") == _FORM and isinstance(held.get("saves"), list)
+    return [one for one in held["saves"] if isinstance(one, dict) and "print" in one] if usable else []
+
+
+def _confirmed(place: Path) -> list[Record]:
+    """The last save that is known to be complete."""
+    return [one for one in _read(place) if one["print"]][:1]
+
+
+def _write(place: Path, records: list[Record]) -> None:
+    _put(place, json.dumps({"form": _FORM, "saves": records}, default=_packed).encode())
+
+
+def _put(place: Path, data: bytes) -> None:
+    part = place.with_name(f"{place.name}.part")
+    part.write_bytes(data)
+    part.replace(place)
+
+
+def _sweep(folder: Path) -> None:
+    """The script removes its old files by itself, and knows nothing of ours."""
+    for entry in os.scandir(folder):
+        if entry.name.startswith(".") and entry.name.endswith(SUFFIX):
+            name = entry.name[1 : -len(SUFFIX)]
+            if not Path(folder, name).exists():
+                Path(entry.path).unlink(missing_ok=True)
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return {"bytes": base64.b64encode(value).decode()}
+    raise TypeError(f"`{type(value).__name__}` has no place in a record")
+
+
+def _unpacked(value: dict[str, Any]) -> Any:
+    return base64.b64decode(value["bytes"]) if value.keys() == {"bytes"} else value

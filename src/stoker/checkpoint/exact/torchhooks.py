@@ -1,0 +1,96 @@
+"""PyTorch under the hook: saves, loads, loaders, backward passes, and draws of numbers."""
+
+from __future__ import annotations
+
+import os
+from functools import wraps
+from types import ModuleType
+from typing import Any
+
+from stoker.checkpoint.exact.session import Session
+
+_DRAWS = ("randint", "randperm", "rand", "randn")
+
+
+def change(torch: ModuleType, session: Session) -> None:
+    _save_and_load(torch, session)
+    _loaders(torch.utils.data, session)
+    _backward(torch, session)
+    for name in _DRAWS:
+        before_draw(torch, name, session)
+
+
+def path_of(target: Any) -> tuple[str | None, bool]:
+    """Where something is saved to or loaded from, None where that is no file; and whether it is given by its name."""
+    if isinstance(target, str | os.PathLike):
+        path = os.fspath(target)
+        return (path if isinstance(path, str) and "://" not in path else None), True
+    name = getattr(target, "name", None)
+    return (name if isinstance(name, str) and os.path.isfile(name) else None), False
+
+
+def before_draw(holder: Any, name: str, session: Session) -> None:
+    original = getattr(holder, name, None)
+    if original is None:
+        return
+
+    @wraps(original)
+    def draw(*given: Any, **more: Any) -> Any:
+        if more.get("generator") is None:
+            session.drawing()
+        return original(*given, **more)
+
+    setattr(holder, name, draw)
+
+
+def _save_and_load(torch: ModuleType, session: Session) -> None:
+    save, load = torch.save, torch.load
+
+    @wraps(save)
+    def saving(obj: Any, f: Any, *given: Any, **more: Any) -> Any:
+        path, closed = path_of(f)
+        return session.saving(path, lambda: save(obj, f, *given, **more), closed=closed)
+
+    @wraps(load)
+    def loading(f: Any, *given: Any, **more: Any) -> Any:
+        path, _ = path_of(f)
+        return session.loading(path, lambda: load(f, *given, **more))
+
+    for holder in (torch, torch.serialization):
+        holder.save, holder.load = saving, loading  # type: ignore[attr-defined]
+
+
+def _loaders(data: ModuleType, session: Session) -> None:
+    loader = data.DataLoader
+    make, begin = loader.__init__, loader.__iter__
+    iterator = data.dataloader._BaseDataLoaderIter
+    fetch = iterator.__next__
+
+    @wraps(make)
+    def making(self: Any, *given: Any, **more: Any) -> None:
+        make(self, *given, **more)
+        if session.active:
+            session.loaders.add(self)
+
+    @wraps(begin)
+    def beginning(self: Any) -> Any:
+        return session.passing(self, lambda: begin(self))
+
+    @wraps(fetch)
+    def fetching(self: Any) -> Any:
+        session.fetching(self)
+        return fetch(self)
+
+    loader.__init__, loader.__iter__, iterator.__next__ = making, beginning, fetching
+
+
+def _backward(torch: ModuleType, session: Session) -> None:
+    original = torch.Tensor.backward
+
+    @wraps(original)
+    def backward(self: Any, *given: Any, **more: Any) -> Any:
+        result = original(self, *given, **more)
+        session.worked()
+        return result
+
+    torch.Tensor.backward = backward

@@ -1,0 +1,74 @@
+"""Scripts with not a line for Stoker, killed at random steps and resumed under the hook of `exact: true`."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+from pathlib import Path
+
+import pytest
+from test_exact_drill import KILLED, Drill
+
+pytestmark = pytest.mark.timeout(300)
+SCRIPTS = Path(__file__).with_name("exact_scripts")
+
+
+def drill(place: Path, script: str, *imports: str) -> Drill:
+    return Drill(place, (SCRIPTS / f"{script}.py").read_text(encoding="utf-8"), imports=imports, patience_s=280)
+
+
+def add(it: Drill, name: str, points: list[int], **env: str) -> list[int]:
+    """Bare and undisturbed, then killed and resumed under the hook; the exit codes that are expected."""
+    it.add(f"{name}-undisturbed", **env)
+    for point in points:
+        it.add(name, kill_at=point, HOOK="1", **env)
+    it.add(name, HOOK="1", **env)
+    return [0, *[KILLED] * len(points), 0]
+
+
+def test_a_script_that_saves_every_epoch_ends_with_the_same_bits(tmp_path: Path) -> None:
+    it = drill(tmp_path, "epochs", "torch._dynamo", "torch.utils.data", "numpy")
+    kinds = {"alone": {}, "workers": {"WORKERS": "2"}, "own": {"OWN": "1"}}
+    codes = [code for name, env in kinds.items() for code in add(it, name, [random.randrange(9, 13), 21], **env)]
+    it.add("bare", kill_at=15)
+    it.add("bare")
+    assert it.run() == [*codes, KILLED, 0], it.said("alone")
+    for name in kinds:
+        it.assert_same(name, f"{name}-undisturbed")
+        assert it.said(name).count("random states are as they were when `checkpoint.pth.tar` was saved") == 2
+    assert it.final("bare")["model"] != it.final("alone-undisturbed")["model"]
+    left = {one.name for one in (tmp_path / "alone").iterdir() if one.name.endswith(".stoker-exact")}
+    assert left == {".checkpoint.pth.tar.stoker-exact", ".model_best.pth.tar.stoker-exact"}
+
+
+def test_a_script_that_saves_within_epochs_continues_behind_the_batches_it_has_used(tmp_path: Path) -> None:
+    it = drill(tmp_path, "midway", "torch._dynamo", "torch.utils.data", "numpy")
+    kinds = {kind: {"KIND": kind} for kind in ("again", "skip", "endless", "before")}
+    kinds["workers"] = {"KIND": "again", "WORKERS": "2"}
+    codes = [code for name, env in kinds.items() for code in add(it, name, [random.randrange(5, 9), 26], **env)]
+    assert it.run() == codes
+    for name in kinds:
+        it.assert_same(name, f"{name}-undisturbed")
+
+
+def test_a_batch_that_is_drawn_ahead_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    it = drill(tmp_path, "ahead", "torch._dynamo", "numpy")
+    codes = add(it, "killed", [random.randrange(8, 15), 29])
+    it.add("bare", kill_at=15)
+    it.add("bare")
+    assert it.run() == [*codes, KILLED, 0], it.said("killed")
+    it.assert_same("killed", "killed-undisturbed")
+    assert it.final("bare")["model"] != it.final("killed-undisturbed")["model"]
+
+
+@pytest.mark.parametrize("save", ["pickle", "numpy", "joblib"])
+def test_generators_of_a_script_without_a_framework_are_restored(save: str, tmp_path: Path) -> None:
+    if save == "joblib" and importlib.util.find_spec("joblib") is None:
+        pytest.skip("joblib is not installed")
+    it = drill(tmp_path, "partial_fit", "numpy")
+    codes = add(it, "killed", [random.randrange(4, 9), 15], SAVE=save)
+    it.add("bare", kill_at=8, SAVE=save)
+    it.add("bare", SAVE=save)
+    assert it.run() == [*codes, KILLED, 0], it.said("killed")
+    it.assert_same("killed", "killed-undisturbed")
+    assert it.final("bare") != it.final("killed-undisturbed")
