@@ -109,9 +109,7 @@ class Drill:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("STOKER_", "RANK", "WORLD_"))}
         env = {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "KERAS_BACKEND": self.backend}
         command = [self.python, str(host), str(plan)]
-        done = subprocess.run(
-            command, env=env, capture_output=True, text=True, timeout=self.patience_s, check=False
-        )
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=self.patience_s, check=False)
         assert done.returncode == 0, done.stderr
         return [int(code) for code in done.stdout.split()]
 

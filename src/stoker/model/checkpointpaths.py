@@ -34,7 +34,11 @@ class CheckpointPaths:
         given = sorted({one.rstrip("/"): one for one in named}.values())
         self.folders = [one.rstrip("/") for one in given if is_folder(one)] or [DEFAULT]
         files = [one for one in given if not is_folder(one)]
-        every = {*(one.rstrip("/") for one in given), *self.folders, *(beside for one in files if (beside := _beside(one)))}
+        every = {
+            *(one.rstrip("/") for one in given),
+            *self.folders,
+            *(beside for one in files if (beside := _beside(one))),
+        }
         self._parts = {one: tuple(one.split("/")) for one in sorted(every)}
         # None of them inside another: what is in both is in the outer one.
         self.roots = [one for one in self._parts if not any(self._covers(other, one) for other in every - {one})]

@@ -42,14 +42,24 @@ def main():
     own = torch.Generator().manual_seed(3) if os.environ.get("OWN") else None
     workers = int(os.environ.get("WORKERS", "0"))
     loader = DataLoader(
-        Augmented(), 8, shuffle=True, num_workers=workers, generator=own, persistent_workers=bool(os.environ.get("LASTING"))
+        Augmented(),
+        8,
+        shuffle=True,
+        num_workers=workers,
+        generator=own,
+        persistent_workers=bool(os.environ.get("LASTING")),
     )
     held_out = DataLoader(Augmented(), 24)
     next(iter(held_out))  # a look at the data, as many scripts take
     for epoch in range(start_epoch, 5):
         step = train(loader, model, optimizer, step)
         loss = validate(held_out, model)
-        state = {"epoch": epoch + 1, "step": step, "state_dict": model.state_dict(), "optimizer": optimizer.state_dict()}
+        state = {
+            "epoch": epoch + 1,
+            "step": step,
+            "state_dict": model.state_dict(),
+            "optimizer": optimizer.state_dict(),
+        }
         save(state, is_best=epoch % 2 == 0)
     finish(model, optimizer, loss)
 

@@ -58,7 +58,9 @@ def main():
             log.write(f"{epoch} {[one.hex() for one in clf.coef_.tolist()]}\n")
         time.sleep(0.01)
     with open("final.json", "w") as file:
-        json.dump({"coef": clf.coef_.tolist(), "next": [chance.random(), order.random(), old.rand(), np.random.rand()]}, file)
+        json.dump(
+            {"coef": clf.coef_.tolist(), "next": [chance.random(), order.random(), old.rand(), np.random.rand()]}, file
+        )
 
 
 if SAVE == "joblib":

@@ -2,6 +2,7 @@
 forgets, and restores it when the script loads that file. Nothing here imports a framework, or is loaded without
 `exact: true`.
 
-The way of a save: `hooks*` see it, `session` takes the states (`states`, `loaders`), `sidecar` writes them. The way of a
-load: `session` reads them, `entering` waits for the loop that the save was made in (`places`), and restores them there.
+The way of a save: `hooks` and `torchhooks` see it, `session` takes the states (`states`, `loaders`), `sidecar` writes
+them. The way of a load: `session` reads them, `entering` waits for the loop that the save was made in (`places`), and
+there they are restored.
 """

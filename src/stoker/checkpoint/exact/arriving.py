@@ -20,7 +20,7 @@ def when_imported(name: str, change: Change) -> None:
         change(module)
         return
     if not _waiting:
-        sys.meta_path.insert(0, _Watch())  # type: ignore[arg-type]  # a finder needs no more than this
+        sys.meta_path.insert(0, _Watch())
     _waiting[name] = change
 
 

@@ -3,9 +3,9 @@ that is called meanwhile, and nothing afterwards."""
 
 from __future__ import annotations
 
-import os.path
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -49,6 +49,4 @@ class Entering:
 
     def _is_there(self, frame: FrameType) -> bool:
         code = frame.f_code
-        return (
-            code.co_qualname == self._loop.function and os.path.basename(code.co_filename) == self._loop.file
-        )
+        return code.co_qualname == self._loop.function and Path(code.co_filename).name == self._loop.file

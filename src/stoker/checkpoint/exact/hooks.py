@@ -17,7 +17,18 @@ from stoker.checkpoint.exact.versions import is_known
 # How `multiprocessing` starts its helpers: these are no training.
 _HELPERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
 # Draws of NumPy's own generator that scripts make batches with.
-_DRAWS = ("randint", "permutation", "choice", "rand", "randn", "random", "random_sample", "shuffle", "normal", "uniform")
+_DRAWS = (
+    "randint",
+    "permutation",
+    "choice",
+    "rand",
+    "randn",
+    "random",
+    "random_sample",
+    "shuffle",
+    "normal",
+    "uniform",
+)
 
 
 def install() -> None:
@@ -30,10 +41,13 @@ def install() -> None:
     when_imported("shutil", lambda module: _follow(module, "copyfile", session, moves=False))
     when_imported("torch", lambda module: _checked("torch", session, lambda: torchhooks.change(module, session)))
     when_imported("numpy", lambda module: _checked("numpy", session, lambda: _numpy(module, session)))
+    when_imported("numpy.random", lambda module: _checked("numpy", session, lambda: _numpy_draws(module, session)))
     when_imported("pickle", lambda module: _pair(module, "dump", "load", session, place=1, user_only=True))
     for module in ("joblib", "safetensors.torch", "safetensors.numpy"):
         when_imported(module, _of_paths(module, session))
-    when_imported("keras.src.saving.saving_api", lambda module: _checked("keras", session, lambda: _keras(module, session)))
+    when_imported(
+        "keras.src.saving.saving_api", lambda module: _checked("keras", session, lambda: _keras(module, session))
+    )
     for name in ("lightning", "pytorch_lightning"):
         module = "lightning.pytorch.trainer.trainer" if name == "lightning" else "pytorch_lightning.trainer.trainer"
         when_imported(module, _of_lightning(name, session))
@@ -61,8 +75,11 @@ def _numpy(module: ModuleType, session: Session) -> None:
     for name in ("save", "savez", "savez_compressed"):
         _around_save(module, name, session, place=0, keyword="file", user_only=True)
     _around_load(module, "load", session, keyword="file", user_only=True)
+
+
+def _numpy_draws(module: ModuleType, session: Session) -> None:
     for name in _DRAWS:
-        torchhooks.before_draw(module.random, name, session)
+        torchhooks.before_draw(module, name, session)
 
 
 def _keras(module: ModuleType, session: Session) -> None:
@@ -74,14 +91,17 @@ def _keras(module: ModuleType, session: Session) -> None:
 
 def _of_lightning(name: str, session: Session) -> Callable[[ModuleType], None]:
     def change(module: ModuleType) -> None:
-        _checked(name, session, lambda: _around_save(module.Trainer, "save_checkpoint", session, place=1, keyword="filepath"))
+        _checked(
+            name, session, lambda: _around_save(module.Trainer, "save_checkpoint", session, place=1, keyword="filepath")
+        )
 
     return change
 
 
 def _pair(module: ModuleType, save: str, load: str, session: Session, *, place: int, user_only: bool = False) -> None:
-    _around_save(module, save, session, place=place, keyword="file" if save == "dump" else "filename", user_only=user_only)
-    _around_load(module, load, session, keyword="file" if load == "load" else "filename", user_only=user_only)
+    keyword = "filename" if save == "save_file" or module.__name__ == "joblib" else "file"
+    _around_save(module, save, session, place=place, keyword=keyword, user_only=user_only)
+    _around_load(module, load, session, keyword=keyword, user_only=user_only)
 
 
 def _around_save(

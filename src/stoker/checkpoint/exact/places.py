@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import linecache
-import os.path
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -60,7 +60,7 @@ def loops_around(frame: FrameType) -> list[Loop]:
 
 
 def identity(frame: FrameType, loop: Loop) -> LoopId:
-    return LoopId(os.path.basename(frame.f_code.co_filename), frame.f_code.co_qualname, loop.header)
+    return LoopId(Path(frame.f_code.co_filename).name, frame.f_code.co_qualname, loop.header)
 
 
 def enclosing(frames: list[FrameType]) -> list[tuple[FrameType, Loop]]:
@@ -129,7 +129,9 @@ def _loop(node: ast.For | ast.While | ast.AsyncFor, function: int) -> Loop:
 
 def _passes_over(node: Any) -> bool:
     """`if index < done: continue` at the front, or an iterable that leaves some out: `islice(loader, done, None)`."""
-    counted = {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)} if hasattr(node, "target") else set()
+    counted = (
+        {one.id for one in ast.walk(node.target) if isinstance(one, ast.Name)} if hasattr(node, "target") else set()
+    )
     called = [one.func for one in ast.walk(getattr(node, "iter", node.body[0])) if isinstance(one, ast.Call)]
     names = [one.id if isinstance(one, ast.Name) else getattr(one, "attr", "") for one in called]
     if hasattr(node, "iter") and any("slice" in name or "skip" in name for name in names):

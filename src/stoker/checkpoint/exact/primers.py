@@ -12,6 +12,7 @@ from typing import Any
 
 from stoker.checkpoint import randomness
 from stoker.checkpoint.exact import places
+from stoker.checkpoint.exact.places import LoopId
 
 _Calls = tuple[CodeType, ...]
 
@@ -20,7 +21,7 @@ class Primers:
     def __init__(self) -> None:
         self._begun = False  # training has
         self._codes: set[CodeType] = set()  # that drew before it
-        self._calls: set[_Calls] = set()
+        self._calls: dict[_Calls, set[LoopId]] = {}  # with the loops around the first draw of each
         self._last: dict[_Calls, randomness.Raw] = {}
         self._newest: tuple[_Calls, int, int] | None = None  # of draws that belong together
 
@@ -34,19 +35,19 @@ class Primers:
             return
         frames = places.stack()
         calls = tuple(frame.f_code for frame in frames)
-        looped = any(places.loops_around(frame) for frame in frames)
-        if not looped and len(frames) > 1:
-            self._before_loop(caller, calls, kept)
-        elif calls in self._calls:
+        around = {places.identity(frame, loop) for frame, loop in places.enclosing(frames)}
+        if calls in self._calls and around > self._calls[calls]:
             self._in_loop(frames, calls)
+        elif len(frames) > 1:
+            self._before_loop(caller, calls, kept, around)
 
     def capture(self) -> dict[str, Any]:
         return {_name(calls): randomness.pack(state) for calls, state in self._last.items()}
 
-    def _before_loop(self, caller: FrameType, calls: _Calls, kept: dict[str, Any] | None) -> None:
+    def _before_loop(self, caller: FrameType, calls: _Calls, kept: dict[str, Any] | None, around: set[LoopId]) -> None:
         if not self._begun:
             self._codes.add(caller.f_code)
-            self._calls.add(calls)
+            self._calls.setdefault(calls, around)
         name = _name(calls)
         if kept and name in kept:
             randomness.put_back(kept.pop(name))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -72,7 +73,7 @@ class Session:
         here, around = places.lines(frames), places.enclosing(frames)
         self._saves += 1
         self._trains = self._trains or bool(around)
-        record = {
+        record: dict[str, Any] = {
             "process": self._token,
             "saves": self._saves,
             "loops": [_spelled(places.identity(frame, loop)) for frame, loop in around],
@@ -115,19 +116,21 @@ class Session:
             return
         record = sidecar.find(path)
         if record is None:
-            self.say(f"nothing is known of `{os.path.basename(path)}` as it is now: its random states are not restored")
+            self.say(f"nothing is known of `{Path(path).name}` as it is now: its random states are not restored")
             return
         newest = self._pending["saves"] if self._pending is not None else 0
         if record["process"] == self._token or record["saves"] < newest:
             return
         self._pending = record
-        self._wait_for_loop(os.path.basename(path))
+        self._wait_for_loop(Path(path).name)
 
     def _wait_for_loop(self, name: str) -> None:
         record = self._pending
         assert record is not None
         frames = places.stack()
-        active = {places.identity(frame, loop) for frame, loop in places.enclosing(frames) if frame.f_lineno >= loop.body}
+        active = {
+            places.identity(frame, loop) for frame, loop in places.enclosing(frames) if frame.f_lineno >= loop.body
+        }
         wanted = [LoopId(*one) for one in record["loops"]]
         target = next((one for one in wanted if one not in active), None)
         if self._entering is not None:
@@ -174,7 +177,9 @@ class Session:
             return self.loaders.begin(loader, make)
         frames = places.stack()
         if _is_before_loop(frames):
-            record.pop("restored", None)  # it is asked for an iterator to see whether it has one, and then for the real one
+            record.pop(
+                "restored", None
+            )  # it is asked for an iterator to see whether it has one, and then for the real one
             self._restore("the checkpoint", frames=frames)
         if self._is_interrupted(held, record, frames):
             return self.loaders.begin(loader, lambda: self._continued(loader, held, record, make, frames))
@@ -187,7 +192,10 @@ class Session:
         """Whether the pass that begins is the one that the save was in the midst of."""
         if "begun" not in held or any(frame.f_globals.get("__name__", "").startswith("keras.") for frame in frames):
             return False
-        now = {_spelled(places.identity(frame, loop)): _counter(frame, loop.target) for frame, loop in places.enclosing(frames)}
+        now = {
+            _spelled(places.identity(frame, loop)): _counter(frame, loop.target)
+            for frame, loop in places.enclosing(frames)
+        }
         known = [
             (now[loop], then)
             for loop, then in zip(map(tuple, record["loops"]), record["counters"], strict=True)
@@ -198,7 +206,12 @@ class Session:
         return not held["over"]
 
     def _continued(
-        self, loader: Any, held: dict[str, Any], record: dict[str, Any], make: Callable[[], Any], frames: list[FrameType]
+        self,
+        loader: Any,
+        held: dict[str, Any],
+        record: dict[str, Any],
+        make: Callable[[], Any],
+        frames: list[FrameType],
     ) -> Any:
         skip = max(held["used"] - (1 if record["again"] else 0), 0)
         around = places.loops_around(frames[-1])

@@ -25,8 +25,8 @@ _END_BYTES = 1 << 16  # archives of PyTorch, Keras and NumPy have the checksums 
 
 def beside(path: str) -> Path:
     """Hidden, so that the script does not find it where it looks for its own files."""
-    folder, name = os.path.split(os.path.abspath(path))
-    return Path(folder, f".{name}{SUFFIX}")
+    place = Path(path).absolute()
+    return place.with_name(f".{place.name}{SUFFIX}")
 
 
 def announce(path: str, record: Record) -> None:
@@ -68,9 +68,9 @@ def forget(path: str) -> None:
 
 def fingerprint(path: str) -> str:
     """Of every byte where it is small; else of its end, and of pieces all over it."""
-    size = os.path.getsize(path)
+    size = Path(path).stat().st_size
     found = hashlib.sha256(str(size).encode())
-    with open(path, "rb") as file:
+    with Path(path).open("rb") as file:
         if size <= _WHOLE_BYTES:
             found.update(file.read())
             return found.hexdigest()

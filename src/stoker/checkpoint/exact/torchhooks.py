@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,7 +27,7 @@ def path_of(target: Any) -> tuple[str | None, bool]:
         path = os.fspath(target)
         return (path if isinstance(path, str) and "://" not in path else None), True
     name = getattr(target, "name", None)
-    return (name if isinstance(name, str) and os.path.isfile(name) else None), False
+    return (name if isinstance(name, str) and Path(name).is_file() else None), False
 
 
 def before_draw(holder: Any, name: str, session: Session) -> None:
@@ -56,8 +57,9 @@ def _save_and_load(torch: ModuleType, session: Session) -> None:
         path, _ = path_of(f)
         return session.loading(path, lambda: load(f, *given, **more))
 
-    for holder in (torch, torch.serialization):
-        holder.save, holder.load = saving, loading  # type: ignore[attr-defined]
+    holders: list[Any] = [torch, torch.serialization]
+    for holder in holders:
+        holder.save, holder.load = saving, loading
 
 
 def _loaders(data: ModuleType, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Versions of frameworks that the hook was tried with. It changes what is inside of them, so others are left alone."""
+"""Versions of frameworks that the hook is made for. It changes what is inside of them, so others are left alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 
 # From the first, and before the second.
-TRIED = {
+MADE_FOR = {
     "torch": ((2, 0), (2, 15)),
     "keras": ((3, 0), (3, 17)),
     "lightning": ((2, 0), (2, 8)),
@@ -23,11 +23,11 @@ def is_known(name: str) -> str:
         found = version(name)
     except PackageNotFoundError:
         return ""
-    first, before = TRIED[name]
+    first, before = MADE_FOR[name]
     if first <= _numbers(found) < before:
         return ""
-    tried = f"{_text(first)} up to, not including, {_text(before)}"
-    return f"{name} {found} is not a version that this was tried with ({tried}): its saves are left as they are"
+    versions = f"from {_text(first)} on, and below {_text(before)}"
+    return f"{name} {found} is not a version that this is made for ({versions}): its saves are left as they are"
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -13,11 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from stoker.client.certify import code, files, moments
+from stoker.client.certify import code, files, foresight, kept, moments
 from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
-from stoker.client.certify.verdict import differs
+from stoker.client.certify.verdict import control_differs, differs, is_comparable
 from stoker.client.client import Client
 from stoker.client.fetching import Wanted, What
 from stoker.client.handle import Run
@@ -40,6 +40,7 @@ _PAUSE_S = 0.05  # between looks at how far a run is; longer and longer, as long
 _LONGEST_PAUSE_S = 5.0
 _NAME_LENGTH = 60
 _SUFFIX = "-certify"
+_HOOK = "stoker: exact: "  # how the hook of `exact: true` begins what it says
 _STEP = re.compile(r"\(step ([^)]+)\)")
 
 
@@ -86,15 +87,28 @@ class Certification:
         plain = self._run(())
         folder = next(iter(self.job.checkpoints), "checkpoints").rstrip("/")
         evidence = Evidence(plain, checkpoints=folder, outputs=self.job.outputs, saved=self._saved(self.runs[0]))
+        evidence = replace(evidence, code=self._code(), resume=self._resume(), exact=_exact(self.job))
         if not plain.succeeded:
             return evidence
         self.tell(f"  {plain.run} took {plain.took_s:.1f} s")
+        if not is_comparable(evidence) or foresight.too_short(plain.ran_s):
+            return evidence
+        if why := foresight.unseeded(evidence.code):
+            self.tell(f"{why}: running it undisturbed once more, to see whether it is deterministic")
+            evidence = self._with_control(evidence)
+            if control_differs(evidence):
+                return evidence
+        seconds = foresight.expected_s(plain.ran_s, plain.took_s, evictions)
+        self.tell(f"the disturbed runs will take about {seconds:.0f} s")
         evidence = self._disturb(evidence, evictions, chance)
-        if differs(evidence) and all(trace.succeeded for trace in evidence.disturbed):
+        if evidence.control is None and differs(evidence) and all(trace.succeeded for trace in evidence.disturbed):
             self.tell("something differs: running it undisturbed once more, to see whether it is the evictions")
-            control = self._run(())
-            evidence = replace(evidence, control=control, control_files=self._files(plain, control))
-        return replace(evidence, code=self._code(), resume=self._resume())
+            evidence = self._with_control(evidence)
+        return evidence
+
+    def _with_control(self, evidence: Evidence) -> Evidence:
+        control = self._run(())
+        return replace(evidence, control=control, control_files=self._files(evidence.undisturbed, control))
 
     def _disturb(self, evidence: Evidence, evictions: int, chance: random.Random) -> Evidence:
         """Until all evictions have happened and one of them had a checkpoint to go on from, or it is plain what is
@@ -191,6 +205,8 @@ class Certification:
             reason=facts.reason,
             exit_code=facts.exit_code,
             last_words=self._last_words(run) if facts.state is RunState.FAILED else "",
+            kept=self._kept(run),
+            hook_words=self._hook_words(run) if self.job.exact else (),
         )
 
     def _outputs(self, name: str) -> dict[str, str]:
@@ -202,6 +218,18 @@ class Certification:
         kept = self.client.connection.get(f"/v1/runs/{quote(run.name, safe='')}/checkpoints")["newest"]
         return tuple(entry.path for entry in wire.from_plain(CheckpointSet, kept).entries) if kept else ()
 
+    def _kept(self, run: Run) -> dict[str, str]:
+        """Its last checkpoint."""
+        found = self.client.connection.get(f"/v1/runs/{quote(run.name, safe='')}/checkpoints")["newest"]
+        return kept.comparable(wire.from_plain(CheckpointSet, found).entries, self.job.outputs) if found else {}
+
+    def _hook_words(self, run: Run) -> tuple[str, ...]:
+        said: dict[str, None] = {}
+        for attempt in range(1, len(run.facts.attempts) + 1):
+            text = b"".join(run.logs(attempt=attempt)).decode(errors="replace")
+            said |= dict.fromkeys(line.removeprefix(_HOOK) for line in text.splitlines() if line.startswith(_HOOK))
+        return tuple(said)
+
     def _last_words(self, run: Run) -> str:
         words = b""
         for piece in run.logs():
@@ -210,16 +238,17 @@ class Certification:
 
     def _files(self, plain: Trace, other: Trace) -> tuple[FileChange, ...]:
         """What differs, and by how much. Contents are brought here only where hashes differ."""
-        paths = files.changed(plain.files, other.files)
+        outputs = self._compared(plain, other, files.changed(plain.files, other.files), What.OUTPUTS)
+        saved = self._compared(plain, other, kept.changed(plain.kept, other.kept), What.CHECKPOINT)
+        return (*outputs, *filter(kept.telling, saved))
+
+    def _compared(self, plain: Trace, other: Trace, paths: list[str], what: What) -> tuple[FileChange, ...]:
         if not paths:
             return ()
         with tempfile.TemporaryDirectory(prefix="stoker-certify-") as place:
-            first, second = (self._brought(name, place) for name in (plain.run, other.run))
+            names = (plain.run, other.run)
+            first, second = (self.client.run(name).fetch_files(Wanted(what), place)[0] for name in names)
             return tuple(replace(files.compare(first, second, path), run=other.run) for path in paths)
-
-    def _brought(self, name: str, place: str) -> Path:
-        """The outputs, without what the run left in its checkpoints."""
-        return self.client.run(name).fetch_files(Wanted(What.OUTPUTS), place)[0]
 
     def _resume(self) -> str:
         """What `stoker init` would propose, where the job has nothing of it."""
@@ -246,6 +275,10 @@ def _certified(job: Job) -> Job:
     """
     name = f"{job.name[: _NAME_LENGTH - len(_SUFFIX)].rstrip('._-')}{_SUFFIX}"
     return replace(job, name=name, on="local", spot=None, budget=None, deadline=None, retries=0, stop_when=None)
+
+
+def _exact(job: Job) -> bool | None:
+    return job.exact if job.processes == 1 and job.nodes == 1 else None
 
 
 def _wait(run: Run, until: float | None, enough: Callable[[], bool]) -> None:

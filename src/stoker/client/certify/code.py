@@ -23,6 +23,8 @@ class Trait(StrEnum):
     SAVES_DRAWS = "the random state is kept"
     SAVES_MOMENTUM = "the optimizer's state is kept"
     SAVES_SCHEDULE = "the schedule's state is kept"
+    SEEDS = "a seed"
+    SAVES_FILES = "a save that `exact: true` knows"
     TORCH = "PyTorch"
     NUMPY = "NumPy"
     KERAS = "Keras"
@@ -39,6 +41,10 @@ _PATTERNS = {
     Trait.SAVES_DRAWS: r"random\.getstate|get_rng_state|bit_generator\.state|random\.get_state",
     Trait.SAVES_MOMENTUM: r"\bopt\w*\.state_dict\(|Checkpoint\(.*\boptimizer=",
     Trait.SAVES_SCHEDULE: r"sched\w*\.state_dict\(",
+    Trait.SEEDS: r"seed\w*\(|seed_everything|default_rng\(\s*\w|Random(State)?\(\s*\w|random_state\s*=\s*\d"
+    r"|PRNGKey|random\.key\(|TrainingArguments",
+    Trait.SAVES_FILES: r"torch\.save\(|joblib\.dump\(|pickle\.dump\(|np\.savez?\w*\(|numpy\.savez?\w*\(|ModelCheckpoint"
+    r"|\bmodel\w*\.save(_weights)?\(|save_checkpoint\(|save_file\(",
     Trait.TORCH: r"^\s*(import|from) torch\b",
     Trait.NUMPY: r"^\s*(import|from) numpy\b",
     Trait.KERAS: r"^\s*(import|from) (tensorflow\.)?keras\b|\btf\.keras\.",

@@ -243,9 +243,35 @@ def _pointed(evidence: Evidence, found: Diagnosis, trait: Trait, also: tuple[str
     """With the line of the script that it is about. A framework's own callback saves more than any single line."""
     line: CodeLine | None = next((line for line in evidence.code if line.trait is trait), None)
     at = (f"code {line}",) if line else ()
+    if trait in (Trait.SHUFFLES, Trait.DRAWS):
+        if evidence.exact:
+            return _despite_hook(evidence, found, (*at, *also))
+        if evidence.exact is False and Trait.SAVES_FILES in traits(evidence):
+            advice = "add this line to the job file; the script stays as it is"
+            return Diagnosis(found.reason, advice, (*remedies.hook(), *_or_in_code(evidence, found)), (*at, *also))
     if ours := remedies.callback(traits(evidence)):
         return Diagnosis(found.reason, "let Stoker's callback save and restore all of it", ours, (*at, *also))
     return Diagnosis(found.reason, found.advice, found.lines, (*at, *also))
+
+
+def _or_in_code(evidence: Evidence, found: Diagnosis) -> tuple[str, ...]:
+    """The same in the script."""
+    return ("", "# or in the script:", *(remedies.callback(traits(evidence)) or found.lines))
+
+
+def _despite_hook(evidence: Evidence, found: Diagnosis, details: tuple[str, ...]) -> Diagnosis:
+    """It differs although the hook is there: what the hook said tells why."""
+    said = list(dict.fromkeys(words for trace in evidence.disturbed for words in trace.hook_words))
+    if not any(words.startswith("random states are as they were") for words in said):
+        reason = f"{found.reason}; `exact: true` restored nothing"
+        advice = (
+            "save with `torch.save`, Keras, Lightning, `joblib`, `pickle` or NumPy, and start Python without -I or -S"
+        )
+        return Diagnosis(reason, advice, found.lines, (*details, *(f"hook: {words}" for words in said)))
+    reason = f"{found.reason}; `exact: true` restored the random states, so something else is missing"
+    lines = remedies.callback(traits(evidence)) or found.lines
+    advice = "the hook cannot restore what the script keeps in its own variables: save that"
+    return Diagnosis(reason, advice, lines, (*details, *(f"hook: {words}" for words in said)))
 
 
 def _when(one: MetricDifference, step: str) -> str:

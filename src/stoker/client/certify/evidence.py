@@ -36,6 +36,8 @@ class Trace:
     reason: str = ""
     exit_code: int | None = 0
     last_words: str = ""  # the end of the last attempt's log
+    kept: Mapping[str, str] = field(default_factory=dict)  # its last checkpoint: path to sha256
+    hook_words: tuple[str, ...] = ()  # what the hook of `exact: true` said in its log
 
     @property
     def evictions(self) -> int:
@@ -62,6 +64,7 @@ class Evidence:
     resume: str = ""  # arguments that would make the script resume, where the job gives it none; empty: none are known
     saved: tuple[str, ...] | None = None  # what the undisturbed run left in its checkpoint folders; None: unknown
     code: tuple[CodeLine, ...] = ()  # lines of the script that bear on resuming
+    exact: bool | None = None  # the job says `exact: true`; None: it cannot, having several processes
 
     @property
     def evictions(self) -> int:

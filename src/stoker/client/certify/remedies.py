@@ -70,6 +70,10 @@ def callback(has: Collection[Trait]) -> Lines:
     return ()
 
 
+def hook() -> Lines:
+    return ("exact: true   # in stoker.yaml: random states and loader positions are kept beside each saved file",)
+
+
 def atomic(folder: str, torch: bool) -> Lines:
     name = "last.pt" if torch else "state.json"
     write = "torch.save(state, part)" if torch else "Path(part).write_text(json.dumps(state))"

@@ -47,6 +47,21 @@ def differs(evidence: Evidence) -> bool:
     return bool(evidence.files) or any(_metrics(evidence, trace) or _gaps(plain, trace) for trace in evidence.disturbed)
 
 
+def is_comparable(evidence: Evidence) -> bool:
+    """The undisturbed run has left something that another can be held against."""
+    plain = evidence.undisturbed
+    return bool(compared_files(evidence) or main_metric(plain) or plain.kept)
+
+
+def control_differs(evidence: Evidence) -> bool:
+    """Two undisturbed runs are not the same in what is compared."""
+    control, plain = evidence.control, evidence.undisturbed
+    if control is None or not control.succeeded:
+        return control is not None
+    numbers = any(change.fault is FileFault.NUMBERS for change in evidence.control_files)
+    return bool(differences(plain, control) or _gaps(plain, control) or numbers)
+
+
 def all_resumes(evidence: Evidence) -> list[Resume]:
     return [one for trace in evidence.disturbed for one in resumes(evidence.undisturbed, trace)]
 
@@ -66,11 +81,12 @@ def _unable(evidence: Evidence) -> Verdict | None:
     if not plain.succeeded:
         reason = f"the script fails without any eviction: {plain.reason}"
         return Verdict(Grade.BROKEN, reason, advice=f"mend that first: `stoker logs {plain.run}` has what it printed")
-    if not compared_files(evidence) and not main_metric(plain):
-        reason = "there is nothing to compare: the script reports no metrics and leaves no outputs that last"
+    if not is_comparable(evidence):
+        reason = "there is nothing to compare: the script reports no metrics and leaves no outputs or checkpoints"
         advice = f"print metrics as JSON lines with a step, and write the result to `{evidence.outputs}/`"
         return Verdict(Grade.UNDECIDED, reason, advice=advice)
-    if not evidence.evictions and all(trace.succeeded for trace in evidence.disturbed):
+    undisturbed_only = not evidence.disturbed and evidence.control is not None
+    if not undisturbed_only and not evidence.evictions and all(trace.succeeded for trace in evidence.disturbed):
         reason = f"the script ended before it could be evicted: it runs for {plain.ran_s:.1f} s only"
         return Verdict(Grade.UNDECIDED, reason, advice="let it train longer, for instance with `--set`")
     return None
@@ -92,7 +108,7 @@ def _failed(evidence: Evidence) -> Verdict | None:
 
 
 def _unsteady(evidence: Evidence) -> Verdict | None:
-    if evidence.control is None or not differs(evidence):
+    if evidence.control is None or (evidence.disturbed and not differs(evidence)):
         return None
     if not evidence.control.succeeded:
         reason = f"the script fails by itself now and then: its second undisturbed run did ({evidence.control.reason})"

@@ -1,4 +1,4 @@
-"""Runs before the script: installs the hook of `exact: true`, then gives way to the `sitecustomize` that was here before."""
+"""Runs before the script: installs the hook of `exact: true`, then runs the `sitecustomize` that it hides."""
 
 import sys
 from importlib.machinery import PathFinder
