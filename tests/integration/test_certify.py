@@ -74,6 +74,17 @@ def test_a_wrong_script_is_told_what_is_wrong(shell: Shell, script: str, verdict
     assert found["kept"][0] == "job-certify-1"
 
 
+@pytest.mark.heavy
+def test_a_plain_script_is_advised_the_hook_and_is_exact_with_it(shell: Shell) -> None:
+    found = certified(shell, "pickles_no_random_state.py")
+    assert found["verdict"] == "inexact", found
+    assert found["lines"][0].startswith("exact: true")
+    assert any("checkpoints/weight.json: numbers differ" in one for one in found["details"]), found
+    found = certified(shell, "pickles_no_random_state.py", "--set", "exact=true", code=0)
+    assert found["verdict"] == "exact", found
+    assert found["evictions"][0]["restored"], found
+
+
 def test_people_get_a_report_that_ends_with_what_to_do(shell: Shell) -> None:
     shell.write("train.py", "print('no luck')\nraise SystemExit(3)\n")
     shell.job("python train.py")

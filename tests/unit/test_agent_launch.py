@@ -163,6 +163,8 @@ def test_stoker_comes_last_on_the_python_path() -> None:
     assert environment(orders(), place())["PYTHONPATH"] == "/a.pyz"
     assert environment(orders(), place(PYTHONPATH="/mine"))["PYTHONPATH"] == "/mine:/a.pyz"
     assert environment(orders(env={"PYTHONPATH": "lib"}), place(PYTHONPATH="/mine"))["PYTHONPATH"] == "lib:/a.pyz"
+    hooked = environment(orders(exact=True), place(PYTHONPATH="/mine"))["PYTHONPATH"]
+    assert hooked == "/a.pyz/stoker/checkpoint/exact/startup:/mine:/a.pyz"
 
 
 def test_the_jobs_own_variables_win() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import stoker.checkpoint
-from stoker.client.certify import remedies
+from stoker.client.certify import foresight, kept, remedies
 from stoker.client.certify.code import CodeLine, Trait, look
 from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace
 from stoker.client.certify.files import FileChange, FileFault
-from stoker.client.certify.verdict import Grade, Verdict, all_resumes, differs, judge
+from stoker.client.certify.verdict import Grade, Verdict, all_resumes, control_differs, differs, judge
+from stoker.model.snapshot import Entry
 
 STEPS = 40
 FILES = {"weights.json": "a"}
@@ -474,3 +475,61 @@ def test_every_name_of_ours_in_an_advice_exists() -> None:
     for module in ("keras", "lightning", "huggingface"):
         text = Path(stoker.checkpoint.__file__).with_name(f"{module}.py").read_text()
         assert "class StokerCallback" in text
+
+
+# the hook of `exact: true`
+
+
+def forgetful(*traits: Trait, **facts: Any) -> Evidence:
+    seen = with_control(evidence(evicted(1, 20), resumed(21, value=differing(21)), **facts))
+    return coded(seen, Trait.TORCH, Trait.SHUFFLES, Trait.DRAWS, *traits)
+
+
+def test_a_plain_script_is_told_of_the_hook_before_any_line_of_code() -> None:
+    verdict = judge(forgetful(Trait.SAVES_FILES, exact=False))
+    check(verdict, Grade.INEXACT, "the script stays as it is", "# or in the script:")
+    assert verdict.lines[0].startswith("exact: true")
+
+
+def test_the_hook_is_not_advised_where_it_cannot_help() -> None:
+    for seen in (forgetful(exact=False), forgetful(Trait.SAVES_FILES, exact=None)):
+        assert not [line for line in judge(seen).lines if "exact: true" in line]
+
+
+def test_what_the_hook_said_is_repeated_where_it_was_not_enough() -> None:
+    seen = forgetful(Trait.SAVES_FILES, exact=True)
+    check(judge(seen), Grade.INEXACT, "`exact: true` restored nothing", "without -I or -S")
+    words = ("random states are as they were when `a.pt` was saved", "not restored: the JAX key `key`")
+    told = replace(seen, disturbed=tuple(replace(one, hook_words=words) for one in seen.disturbed))
+    check(judge(told), Grade.INEXACT, "something else is missing", "hook: not restored: the JAX key `key`")
+
+
+def test_a_run_that_leaves_only_checkpoints_can_be_compared() -> None:
+    bare = trace(AttemptTrace(ran_s=3.0), run="t-1", files={})
+    check(judge(evidence(undisturbed=bare)), Grade.UNDECIDED, "nothing to compare")
+    kept = replace(bare, kept={"last.pt": "a"})
+    assert "nothing to compare" not in judge(evidence(undisturbed=kept)).reason
+
+
+def test_two_undisturbed_runs_that_differ_are_undecided_before_any_eviction() -> None:
+    seen = evidence()
+    other = replace(seen.undisturbed, run="t-2", attempts=(attempt(1, STEPS, differing(3)),))
+    seen = replace(seen, control=other)
+    assert control_differs(seen)
+    check(judge(seen), Grade.UNDECIDED, "not deterministic by itself")
+
+
+def test_a_script_without_a_seed_is_named_with_the_line_that_draws() -> None:
+    drawn = CodeLine(Trait.SHUFFLES, "train.py", 7, "random.shuffle(x)")
+    assert "train.py:7 draws random numbers: `random.shuffle(x)`" in foresight.unseeded([drawn])
+    assert foresight.unseeded([drawn, CodeLine(Trait.SEEDS, "train.py", 1, "random.seed(0)")]) == ""
+    assert foresight.unseeded([]) == ""
+
+
+def test_of_checkpoints_what_the_script_wrote_under_the_same_name_is_compared() -> None:
+    names = ("last.pt", ".last.pt.stoker-exact", "outputs/a.pt", "checkpoints/step-000000004/model.safetensors")
+    found = kept.comparable([Entry(name, sha256="a") for name in names], "outputs")
+    assert found == {"last.pt": "a"}
+    assert kept.changed({**found, "b.pt": "b", "log.bmp": "c"}, {"last.pt": "x", "c.pt": "b", "log.bmp": "d"}) == [
+        "last.pt"
+    ]
