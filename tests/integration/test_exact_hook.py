@@ -53,8 +53,9 @@ def test_a_script_that_saves_within_epochs_continues_behind_the_batches_it_has_u
 
 
 def test_a_batch_that_is_drawn_ahead_is_the_same_after_a_resume(tmp_path: Path) -> None:
+    # It saves in place, every five steps: it is killed between.
     it = drill(tmp_path, "ahead", "torch._dynamo", "numpy")
-    codes = add(it, "killed", [random.randrange(8, 15), 29])
+    codes = add(it, "killed", [random.choice([8, 12, 13]), 29])
     it.add("bare", kill_at=15)
     it.add("bare")
     assert it.run() == [*codes, KILLED, 0], it.said("killed")

@@ -37,7 +37,7 @@ def test_lightning_ends_with_the_same_bits_at_and_within_epochs(tmp_path: Path) 
 
 def test_hugging_face_is_exact_by_itself_and_stays_so(tmp_path: Path) -> None:
     it = drill(tmp_path, "hf_train", "torch._dynamo", "transformers", "transformers.trainer")
-    codes = add(it, "killed", [random.randrange(7, 20)])
+    codes = add(it, "killed", [random.choice([8, 13, 18])])  # Hugging Face saves in place
     assert it.run() == codes, it.said("killed")
     it.assert_same("killed", "killed-undisturbed")
     assert not list((tmp_path / "killed").rglob("*.stoker-exact"))

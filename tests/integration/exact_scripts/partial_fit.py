@@ -39,9 +39,11 @@ def save(clf, epoch):
             pickle.dump((clf, epoch), file)
         os.replace("model.part", "model.pkl")
     elif SAVE == "numpy":
-        np.savez("model", coef=clf.coef_, epoch=epoch)
+        np.savez("part", coef=clf.coef_, epoch=epoch)
+        os.rename("part.npz", "model.npz")
     else:
-        joblib.dump((clf, epoch), "model.joblib")
+        joblib.dump((clf, epoch), "model.part")
+        os.replace("model.part", "model.joblib")
 
 
 def main():

@@ -17,18 +17,7 @@ from stoker.checkpoint.exact.versions import is_known
 # How `multiprocessing` starts its helpers: these are no training.
 _HELPERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
 # Draws of NumPy's own generator that scripts make batches with.
-_DRAWS = (
-    "randint",
-    "permutation",
-    "choice",
-    "rand",
-    "randn",
-    "random",
-    "random_sample",
-    "shuffle",
-    "normal",
-    "uniform",
-)
+_DRAWS = ("randint", "permutation", "choice", "shuffle")
 
 
 def install() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -32,7 +33,8 @@ class Session:
         self._saves = 0  # counted over all processes of a run
         self._trains = False  # it has saved in a loop
         self._inside = False  # a save calls others
-        self._worked: tuple[list[Line], randomness.Raw] | None = None  # the last backward pass
+        self._worked: tuple[list[Line], randomness.Raw | None] | None = None  # the last backward pass
+        self._repeats: bool | None = None  # saves come before the step of their turn; None: there was none yet
         self._pending: dict[str, Any] | None = None  # what was loaded and not restored yet
         self._entering: Entering | None = None
         self._said: set[str] = set()
@@ -46,7 +48,7 @@ class Session:
 
     def saving(self, path: str | None, save: Callable[[], Any], *, closed: bool = True) -> Any:
         """Around a save of the script. `closed`: the file is complete when `save` returns."""
-        if path is None or self._inside or not self.active or self._foreign() or self._is_distributed():
+        if path is None or self._inside or not self.active or not self._is_ours():
             return save()
         self._inside = True
         try:
@@ -84,17 +86,23 @@ class Session:
             "again": False,
         }
         # A save before the step of its turn of the loop: the next process does that turn again, from its beginning.
-        if self._worked is not None and places.comes_before(here, self._worked[0]):
-            record["again"] = True
-            record["state"]["random"] = randomness.pack(self._worked[1])
+        if self._worked is not None and around:
+            again = places.comes_before(here, self._worked[0])
+            self._repeats = self._repeats or again
+            if again and self._worked[1] is not None:
+                record["again"] = True
+                record["state"]["random"] = randomness.pack(self._worked[1])
         return record
 
     def worked(self) -> None:
         """After every backward pass."""
         if self.active and not self._inside:
-            self._forget_pending()
-            self.primers.worked()
-            self._worked = (places.lines(places.stack()), randomness.take())
+            self.guarded(self._note_work)
+
+    def _note_work(self) -> None:
+        self._forget_pending()
+        self.primers.worked()
+        self._worked = (places.lines(places.stack()), randomness.take() if self._repeats is not False else None)
 
     # Loading
 
@@ -110,7 +118,7 @@ class Session:
 
     def _loaded(self, path: str) -> None:
         """A file that this process has saved itself, or loads in the midst of its training, is none to resume from."""
-        if self._trains or self._worked is not None or self._foreign() or self._is_distributed():
+        if self._trains or self._worked is not None or not self._is_ours():
             return
         if not sidecar.beside(path).exists():
             return
@@ -150,11 +158,15 @@ class Session:
         if self._entering is not None:
             self._entering.stop()
         self._saves = record["saves"]
-        missing = states.restore(record["state"], frames or places.stack())
-        self.loaders.restore(record["loaders"])
+        missing = self._put_back(record, frames or places.stack())
         self.say(f"random states are as they were when `{name}` was saved")
         for one in missing:
             self.say(f"not restored: {one}")
+
+    def _put_back(self, record: dict[str, Any], frames: list[FrameType]) -> list[str]:
+        missing = states.restore(record["state"], frames)
+        self.loaders.restore(record["loaders"])
+        return missing
 
     def _forget_pending(self) -> None:
         if self._pending is None:
@@ -168,9 +180,25 @@ class Session:
     # Data and draws
 
     def passing(self, loader: Any, make: Callable[[], Any]) -> Any:
-        """Around the beginning of a pass over a loader."""
+        """Around the beginning of a pass over a loader. What the loader itself raises is the script's."""
         if not self.active:
             return make()
+        asked, made = [], []
+
+        def make_one() -> Any:
+            asked.append(True)
+            made.append(make())
+            return made[-1]
+
+        try:
+            return self._pass(loader, make_one)
+        except Exception as error:
+            if len(asked) > len(made):
+                raise
+            self._tell_of(error)
+            return made[-1] if made else make()
+
+    def _pass(self, loader: Any, make: Callable[[], Any]) -> Any:
         record = self._pending
         held = self.loaders.found(loader, record["loaders"]) if record else None
         if record is None or held is None:
@@ -220,8 +248,7 @@ class Session:
         if by_itself:
             self._at_batch = (iterator, skip, record)
             return iterator
-        states.restore(record["state"], frames)
-        self.loaders.restore(record["loaders"])
+        self._put_back(record, frames)
         self.say(f"the pass over the data continues behind {skip} batches")
         return iterator
 
@@ -231,14 +258,13 @@ class Session:
         """Before a batch is fetched: the script may have passed over those that were used by now."""
         if self._at_batch is not None and self._at_batch[0] is iterator and iterator._num_yielded == self._at_batch[1]:
             record, self._at_batch = self._at_batch[2], None
-            states.restore(record["state"], places.stack())
-            self.loaders.restore(record["loaders"])
+            self.guarded(lambda: self._put_back(record, places.stack()))
 
     def drawing(self) -> None:
         """Before the script draws numbers itself."""
         if self.active and not self._inside:
             kept = self._pending["primers"] if self._pending and not self._pending.get("restored") else None
-            self.primers.drawing(kept)
+            self.guarded(lambda: self.primers.drawing(kept))
 
     # Words
 
@@ -253,7 +279,17 @@ class Session:
         try:
             work()
         except Exception as error:
-            self.say(f"failed: {type(error).__name__}: {error}")
+            self._tell_of(error)
+
+    def _tell_of(self, error: Exception) -> None:
+        self.say(f"failed, and the script goes on without: {type(error).__name__}: {error}")
+
+    def _is_ours(self) -> bool:
+        """A save or load of the script's own training."""
+        if threading.current_thread() is not threading.main_thread():
+            self.say("what another thread saves is not of one moment with the training: nothing is kept beside it")
+            return False
+        return not self._foreign() and not self._is_distributed()
 
     def _foreign(self) -> bool:
         """The save or load of a framework that is exact by itself."""

@@ -130,7 +130,7 @@ def _plain(value: Any) -> Any:
     """A state of NumPy, without its arrays."""
     if isinstance(value, dict):
         return {name: _plain(one) for name, one in value.items()}
-    if hasattr(value, "tobytes") and getattr(value, "shape", ()):
+    if hasattr(value, "tobytes") and len(getattr(value, "shape", [])):
         return {"array": value.tobytes(), "dtype": str(value.dtype)}
     return value.item() if hasattr(value, "item") else value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from functools import wraps
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import Any
 
 from stoker.checkpoint.exact.session import Session
 
-_DRAWS = ("randint", "randperm", "rand", "randn")
+_DRAWS = ("randint", "randperm")  # what batches are drawn with
 
 
 def change(torch: ModuleType, session: Session) -> None:
@@ -18,7 +19,9 @@ def change(torch: ModuleType, session: Session) -> None:
     _loaders(torch.utils.data, session)
     _backward(torch, session)
     for name in _DRAWS:
+        original = getattr(torch, name)
         before_draw(torch, name, session)
+        _known_to_script(torch, original, getattr(torch, name))
 
 
 def path_of(target: Any) -> tuple[str | None, bool]:
@@ -37,11 +40,26 @@ def before_draw(holder: Any, name: str, session: Session) -> None:
 
     @wraps(original)
     def draw(*given: Any, **more: Any) -> Any:
-        if more.get("generator") is None:
+        if more.get("generator") is None and not _is_compiling():
             session.drawing()
         return original(*given, **more)
 
     setattr(holder, name, draw)
+
+
+def _is_compiling() -> bool:
+    """`torch.compile` reads this function and must find nothing of ours in what it compiles."""
+    torch = sys.modules.get("torch")
+    compiler = getattr(torch, "compiler", None)
+    return bool(compiler is not None and hasattr(compiler, "is_compiling") and compiler.is_compiling())
+
+
+def _known_to_script(torch: Any, original: Any, ours: Any) -> None:
+    """TorchScript knows PyTorch's functions by their identity."""
+    builtins = getattr(getattr(torch, "jit", None), "_builtins", None)
+    name = builtins._find_builtin(original) if builtins is not None else None
+    if name:
+        builtins._register_builtin(ours, name)
 
 
 def _save_and_load(torch: ModuleType, session: Session) -> None:
@@ -92,7 +110,8 @@ def _backward(torch: ModuleType, session: Session) -> None:
     @wraps(original)
     def backward(self: Any, *given: Any, **more: Any) -> Any:
         result = original(self, *given, **more)
-        session.worked()
+        if not _is_compiling():
+            session.worked()
         return result
 
     torch.Tensor.backward = backward
