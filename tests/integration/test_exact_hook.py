@@ -29,6 +29,7 @@ def add(it: Drill, name: str, points: list[int], **env: str) -> list[int]:
 def test_a_script_that_saves_every_epoch_ends_with_the_same_bits(tmp_path: Path) -> None:
     it = drill(tmp_path, "epochs", "torch._dynamo", "torch.utils.data", "numpy")
     kinds = {"alone": {}, "workers": {"WORKERS": "2"}, "own": {"OWN": "1"}}
+    kinds["lasting"] = {"WORKERS": "2", "LASTING": "1"}
     codes = [code for name, env in kinds.items() for code in add(it, name, [random.randrange(9, 13), 21], **env)]
     it.add("bare", kill_at=15)
     it.add("bare")

@@ -45,7 +45,7 @@ def install() -> None:
 def _checked(name: str, session: Session, change: Callable[[], None]) -> None:
     """Nothing of a version that nobody has tried is touched."""
     if trouble := is_known(name):
-        session.say(trouble)
+        session.words.say(trouble)
         return
     change()
 
@@ -137,10 +137,10 @@ def _follow(holder: Any, name: str, session: Session, *, moves: bool) -> None:
         known = known and not str(source).endswith(".part" if sidecar.SUFFIX in str(source) else sidecar.SUFFIX)
         if not known or not sidecar.beside(os.fspath(source)).exists():
             return original(source, target, *given, **more)
-        session.guarded(lambda: sidecar.follow(os.fspath(source), os.fspath(target), copied=not moves))
+        session.words.guarded(lambda: sidecar.follow(os.fspath(source), os.fspath(target), copied=not moves))
         result = original(source, target, *given, **more)
         if moves:
-            session.guarded(lambda: sidecar.forget(os.fspath(source)))
+            session.words.guarded(lambda: sidecar.forget(os.fspath(source)))
         return result
 
     setattr(holder, name, follow)

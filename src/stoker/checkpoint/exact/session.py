@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from stoker.checkpoint import randomness
 from stoker.checkpoint.exact import places, sidecar, states
+from stoker.checkpoint.exact.bounds import Words, is_ours
 from stoker.checkpoint.exact.entering import Entering
 from stoker.checkpoint.exact.loaders import Loaders, continue_pass, without_new_workers
 from stoker.checkpoint.exact.places import Line, LoopId
 from stoker.checkpoint.exact.primers import Primers
 
-# These save random states themselves, and pass over the batches that were used.
-_BY_THEMSELVES = ("transformers.trainer", "accelerate.", "stoker.checkpoint")
 # Lightning begins the first pass over its data here, before its loop.
 _SETS_UP = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")
 
@@ -27,6 +23,7 @@ _SETS_UP = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loo
 class Session:
     def __init__(self) -> None:
         self.active = True
+        self.words = Words()
         self.loaders = Loaders()
         self.primers = Primers()
         self._token = os.urandom(8).hex()
@@ -37,7 +34,6 @@ class Session:
         self._repeats: bool | None = None  # saves come before the step of their turn; None: there was none yet
         self._pending: dict[str, Any] | None = None  # what was loaded and not restored yet
         self._entering: Entering | None = None
-        self._said: set[str] = set()
         os.register_at_fork(after_in_child=self._leave)
 
     def _leave(self) -> None:
@@ -48,14 +44,14 @@ class Session:
 
     def saving(self, path: str | None, save: Callable[[], Any], *, closed: bool = True) -> Any:
         """Around a save of the script. `closed`: the file is complete when `save` returns."""
-        if path is None or self._inside or not self.active or not self._is_ours():
+        if path is None or self._inside or not self.active or not is_ours(self.words):
             return save()
         self._inside = True
         try:
             record = self._announced(path)
             result = save()
             if closed and record:
-                self.guarded(lambda: sidecar.confirm(path, record))
+                self.words.guarded(lambda: sidecar.confirm(path, record))
             return result
         finally:
             self._inside = False
@@ -67,7 +63,7 @@ class Session:
             record.update(self._record())
             sidecar.announce(path, record)
 
-        self.guarded(announce)
+        self.words.guarded(announce)
         return record
 
     def _record(self) -> dict[str, Any]:
@@ -97,7 +93,7 @@ class Session:
     def worked(self) -> None:
         """After every backward pass."""
         if self.active and not self._inside:
-            self.guarded(self._note_work)
+            self.words.guarded(self._note_work)
 
     def _note_work(self) -> None:
         self._forget_pending()
@@ -113,18 +109,18 @@ class Session:
         finally:
             self._inside = nested
         if path is not None and not nested and self.active:
-            self.guarded(lambda: self._loaded(path))
+            self.words.guarded(lambda: self._loaded(path))
         return result
 
     def _loaded(self, path: str) -> None:
         """A file that this process has saved itself, or loads in the midst of its training, is none to resume from."""
-        if self._trains or self._worked is not None or not self._is_ours():
+        if self._trains or self._worked is not None or not is_ours(self.words):
             return
         if not sidecar.beside(path).exists():
             return
         record = sidecar.find(path)
         if record is None:
-            self.say(f"nothing is known of `{Path(path).name}` as it is now: its random states are not restored")
+            self.words.say(f"nothing is known of `{Path(path).name}` as it is now: its random states are not restored")
             return
         newest = self._pending["saves"] if self._pending is not None else 0
         if record["process"] == self._token or record["saves"] < newest:
@@ -147,7 +143,7 @@ class Session:
         if target is None:
             self._restore(name)
             return
-        self._entering = Entering(target, lambda _: self.guarded(lambda: self._restore(name)))
+        self._entering = Entering(target, lambda _: self.words.guarded(lambda: self._restore(name)))
         self._entering.watch()
 
     def _restore(self, name: str, *, frames: list[FrameType] | None = None) -> None:
@@ -159,9 +155,9 @@ class Session:
             self._entering.stop()
         self._saves = record["saves"]
         missing = self._put_back(record, frames or places.stack())
-        self.say(f"random states are as they were when `{name}` was saved")
+        self.words.say(f"random states are as they were when `{name}` was saved")
         for one in missing:
-            self.say(f"not restored: {one}")
+            self.words.say(f"not restored: {one}")
 
     def _put_back(self, record: dict[str, Any], frames: list[FrameType]) -> list[str]:
         missing = states.restore(record["state"], frames)
@@ -172,7 +168,7 @@ class Session:
         if self._pending is None:
             return
         if not self._pending.get("restored"):
-            self.say("the loop that the checkpoint was saved in was not entered: random states are not restored")
+            self.words.say("the loop that the checkpoint was saved in was not entered: random states are not restored")
         if self._entering is not None:
             self._entering.stop()
         self._pending = self._entering = None
@@ -195,7 +191,7 @@ class Session:
         except Exception as error:
             if len(asked) > len(made):
                 raise
-            self._tell_of(error)
+            self.words.tell_of(error)
             return made[-1] if made else make()
 
     def _pass(self, loader: Any, make: Callable[[], Any]) -> Any:
@@ -212,7 +208,9 @@ class Session:
         if self._is_interrupted(held, record, frames):
             return self.loaders.begin(loader, lambda: self._continued(loader, held, record, make, frames))
         if held["lasting"] and getattr(loader, "_iterator", None) is None:
-            self.say("workers that stay alive between epochs begin anew: what they draw themselves is not restored")
+            self.words.say(
+                "workers that stay alive between epochs begin anew: what they draw themselves is not restored"
+            )
             return self.loaders.begin(loader, lambda: without_new_workers(loader, make))
         return self.loaders.begin(loader, make)
 
@@ -230,7 +228,7 @@ class Session:
             if loop in now and then is not None and now[loop] is not None
         ]
         if known:  # the loop over epochs counts: the same epoch again, or the next one
-            return all(one == then for one, then in known[:1])
+            return all(one == then for one, then in known) and not (held["lasting"] and held["over"])
         return not held["over"]
 
     def _continued(
@@ -249,7 +247,7 @@ class Session:
             self._at_batch = (iterator, skip, record)
             return iterator
         self._put_back(record, frames)
-        self.say(f"the pass over the data continues behind {skip} batches")
+        self.words.say(f"the pass over the data continues behind {skip} batches")
         return iterator
 
     _at_batch: tuple[Any, int, dict[str, Any]] | None = None
@@ -258,56 +256,13 @@ class Session:
         """Before a batch is fetched: the script may have passed over those that were used by now."""
         if self._at_batch is not None and self._at_batch[0] is iterator and iterator._num_yielded == self._at_batch[1]:
             record, self._at_batch = self._at_batch[2], None
-            self.guarded(lambda: self._put_back(record, places.stack()))
+            self.words.guarded(lambda: self._put_back(record, places.stack()))
 
     def drawing(self) -> None:
         """Before the script draws numbers itself."""
         if self.active and not self._inside:
             kept = self._pending["primers"] if self._pending and not self._pending.get("restored") else None
-            self.guarded(lambda: self.primers.drawing(kept))
-
-    # Words
-
-    def say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
-            sys.stderr.write(f"stoker: exact: {text}\n")
-            sys.stderr.flush()
-
-    def guarded(self, work: Callable[[], None]) -> None:
-        """Whatever is wrong with us, the script has to train."""
-        try:
-            work()
-        except Exception as error:
-            self._tell_of(error)
-
-    def _tell_of(self, error: Exception) -> None:
-        self.say(f"failed, and the script goes on without: {type(error).__name__}: {error}")
-
-    def _is_ours(self) -> bool:
-        """A save or load of the script's own training."""
-        if threading.current_thread() is not threading.main_thread():
-            self.say("what another thread saves is not of one moment with the training: nothing is kept beside it")
-            return False
-        return not self._foreign() and not self._is_distributed()
-
-    def _foreign(self) -> bool:
-        """The save or load of a framework that is exact by itself."""
-        frame: FrameType | None = sys._getframe(2)
-        while frame is not None:
-            name = frame.f_globals.get("__name__", "")
-            if name.startswith(_BY_THEMSELVES) and not name.startswith("stoker.checkpoint.exact"):
-                return True
-            frame = frame.f_back
-        return False
-
-    def _is_distributed(self) -> bool:
-        distributed = sys.modules.get("torch.distributed")
-        with suppress(AttributeError, RuntimeError):
-            if distributed is not None and distributed.is_initialized() and distributed.get_world_size() > 1:
-                self.say("several ranks train together: each would need its own random states, so none are kept")
-                return True
-        return False
+            self.words.guarded(lambda: self.primers.drawing(kept))
 
 
 def _is_before_loop(frames: list[FrameType]) -> bool:

@@ -57,8 +57,7 @@ def _is_compiling() -> bool:
 def _known_to_script(torch: Any, original: Any, ours: Any) -> None:
     """TorchScript knows PyTorch's functions by their identity."""
     builtins = getattr(getattr(torch, "jit", None), "_builtins", None)
-    name = builtins._find_builtin(original) if builtins is not None else None
-    if name:
+    if builtins is not None and (name := builtins._find_builtin(original)):
         builtins._register_builtin(ours, name)
 
 
