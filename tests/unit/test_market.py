@@ -19,7 +19,7 @@ from stoker.engine.sighting import Sighting
 from stoker.model.job import Job, Spot
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Notice
-from stoker.model.report import Phase, Report
+from stoker.model.report import Outcome, Phase, Report
 from stoker.model.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
@@ -86,6 +86,57 @@ def test_an_offer_that_is_refused_for_a_reason_of_its_own_is_closed_to_the_run(
     assert choose(run, market, later) == SURE, "on-demand, where the job allows it"
     run = lost(run, SURE, now, "provider-failed")
     assert choose(run, market, later) == CHEAP, "with nothing else left, the run ends as others do that lose nodes"
+
+
+def not_ready(run: Run, offer: Offer, at: datetime, outcome: Outcome = Outcome.NOT_READY) -> Run:
+    """Its agent came up and gave the machine back: the GPU driver is missing."""
+    asked = begin(run, at, offer).run
+    said = Report(asked.attempts[-1].number, 0, Phase.DONE, at, beat=3, outcome=outcome, message="no driver")
+    return advance(asked, Sighting(NodeSight(asked.attempts[-1].key, NodeState.UP), said), at).run
+
+
+ROOMY = Offer("cloud", "roomy", "here", Decimal("0.90"), spot=True)
+
+
+def test_a_size_whose_machine_was_not_ready_is_closed_to_the_run_everywhere(
+    run: Run, market: dict, now: datetime
+) -> None:
+    """An image that lacks the driver of a GPU lacks it in every region, on spot and on demand."""
+    later = now + timedelta(days=1)
+    run = not_ready(run, CHEAP, now)
+    assert (run.state, run.attempts[-1].trouble) == (RunState.QUEUED, "machine-not-ready")
+    spot, _ = needs(run.job)
+    assert choose(run, {**market, ("cloud", spot): [OTHER, CHEAP, ROOMY]}, later) == ROOMY
+    assert choose(run, market, later) == CHEAP, "with nothing else left it is tried once more"
+
+
+def test_a_size_that_was_not_ready_twice_ends_a_run_that_has_never_worked(run: Run, now: datetime) -> None:
+    run = not_ready(not_ready(run, CHEAP, now), ROOMY, now)
+    assert run.state is RunState.QUEUED, "each of them once"
+    run = not_ready(run, OTHER, now)
+    assert run.state is RunState.FAILED
+    assert run.reason == "no driver; 2 machines of size small did not get ready"
+
+
+def test_a_run_that_has_worked_pays_for_a_few_machines_that_do_not_get_ready_and_no_more(
+    run: Run, now: datetime
+) -> None:
+    run = begin(run, now, ROOMY).run
+    said = Report(1, 0, Phase.RUNNING, now, beat=1, started_at=now)
+    run = advance(run, Sighting(NodeSight(run.attempts[-1].key, NodeState.UP), said), now).run
+    gone = NodeSight(run.attempts[-1].key, NodeState.GONE, taken=True)
+    run = advance(run, Sighting(gone, said), now).run
+    for _ in range(MOST_LOST):
+        assert run.state is RunState.QUEUED
+        run = not_ready(run, CHEAP, now)
+    assert run.state is RunState.FAILED
+
+
+def test_a_machine_that_was_shut_down_before_its_script_began_closes_no_size(
+    run: Run, market: dict, now: datetime
+) -> None:
+    run = not_ready(run, CHEAP, now, Outcome.CANCELLED)
+    assert choose(run, market, now + timedelta(days=1)) == CHEAP
 
 
 def test_a_price_that_has_risen_above_the_limit_is_the_weather(run: Run, market: dict, now: datetime) -> None:

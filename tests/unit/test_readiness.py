@@ -97,7 +97,7 @@ def test_a_driver_that_has_too_few_is_not_ready_and_the_machine_is_given_back(ma
     impatient = replace(machine, ready_s=0.5)
     with pytest.raises(Stopped):
         ready(impatient, Job(name="j", run="true", gpus=2), stopping)
-    assert stopping.outcome is Outcome.CANCELLED
+    assert stopping.outcome is Outcome.NOT_READY
     assert stopping.message == "its machine was not ready after 0.5s: the driver answers for 1 of 2 GPUs"
     assert not stopping.stays
 
@@ -106,7 +106,7 @@ def without_driver(machine: Machine, **more: float) -> str:
     stopping = Stopping()
     with pytest.raises(Stopped):
         ready(replace(machine, **more), ONE_GPU, stopping)
-    assert stopping.outcome is Outcome.CANCELLED
+    assert stopping.outcome is Outcome.NOT_READY
     return stopping.message
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.agent.attempt import carry_out
-from stoker.agent.machine import Machine
+from stoker.agent.machine import DRIVER_S, Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end
 from stoker.agent.processes import MARK
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from stoker.agent.tenant import Tenancy
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--events URL]
-           [--ready-within SECONDS] [--reboot-mark PATH] [--package-lock PATH] [--private PATH] [--lock-fd N]
-           [--variables-fd N] [--restored 1]
+           [--ready-within SECONDS] [--driver-within SECONDS] [--reboot-mark PATH] [--package-lock PATH] [--private PATH]
+           [--lock-fd N] [--variables-fd N] [--restored 1]
        tenant --config PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY
@@ -82,6 +82,7 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
         options.get("--reboot-mark", ""),
         "--restored" in options,
         options.get("--package-lock", ""),
+        float(options.get("--driver-within", DRIVER_S)),
     )
     return carry_out(store, options["--orders"], machine)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from stoker.agent.nodefolder import NodeFolder
 
+DRIVER_S = 240.0
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -22,7 +24,9 @@ class Machine:
     reboot_mark: str = ""  # a file that is there as long as the machine has to be restarted
     restored: bool = False  # its provider made it again, after an eviction: an earlier one has begun the attempt
     package_lock: str = ""  # a file that is locked as long as packages are being installed
-    quiet_s: float = 240.0  # a driver that is missing, and that nothing has been installing for so long, does not come
+    quiet_s: float = (
+        DRIVER_S  # a driver that is missing, and that nothing has been installing for so long, does not come
+    )
     processes: Path = Path("/proc")
 
     def agent_command(self, verb: str) -> list[str]:

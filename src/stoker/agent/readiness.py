@@ -70,13 +70,13 @@ def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[
         busy_at = time.monotonic() if installing(machine) else busy_at
         if time.monotonic() - started >= machine.ready_s:
             limit = spell(machine.ready_s)
-            stopping.ask(Outcome.CANCELLED, f"its machine was not ready after {limit}: {reason}")
+            stopping.ask(Outcome.NOT_READY, f"its machine was not ready after {limit}: {reason}")
         elif NO_DRIVER in reason and time.monotonic() - busy_at >= machine.quiet_s:
             quiet = spell(machine.quiet_s)
             why = (
                 f"{reason}, and nothing on it has been installing one for {quiet}: its image has no driver for this GPU"
             )
-            stopping.ask(Outcome.CANCELLED, f"its machine was not ready: {why}")
+            stopping.ask(Outcome.NOT_READY, f"its machine was not ready: {why}")
         elif reason != told:
             tell("not-ready", f"the machine is not ready yet: {reason}")
             told = reason

@@ -172,6 +172,8 @@ def _ended(attempt: Attempt, taken: Taken | None, clock: Clock) -> Iterator[_Lin
         code = f" (exit code {attempt.exit_code})" if attempt.exit_code is not None else ""
         why = f": {attempt.message}" if attempt.message else ""
         yield _Line(at, f"{clock(at)} the script failed{code}{why}")
+    elif attempt.outcome is Outcome.NOT_READY:
+        yield _Line(at, f"{clock(at)} it was given back: {attempt.message}")
     elif attempt.outcome is Outcome.BROKEN:
         yield _Line(at, f"{clock(at)} the run could not be carried out: {attempt.message}")
 

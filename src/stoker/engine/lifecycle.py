@@ -15,7 +15,7 @@ from stoker.engine.deadline import noted
 from stoker.engine.decision import Decision
 from stoker.engine.keys import node_key
 from stoker.engine.moving import attend
-from stoker.engine.patience import WAITED_FOR, haste, saves_in, verdict
+from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
 from stoker.engine.resuming import RESTART_S, may_resume
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
@@ -226,6 +226,9 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
             return _burnt(run, now)
         case Outcome.EVICTED:
             return _evicted(run, now)
+        case Outcome.NOT_READY:
+            unfit = _with_newest(run, replace(ended, trouble=NOT_READY))
+            return _again_or_end(unfit, report.message or "its machine did not get ready", now)
         case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
             return _again_or_end(run, report.message or "its node was shut down", now)
         case Outcome.FAILED if _failures(run) <= run.job.retries and run.wish is Wish.GO_ON:

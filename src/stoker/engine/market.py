@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import islice
 
 from stoker.engine.deadline import Urgency, outlook, words
-from stoker.engine.patience import HOPELESS, WEATHER
+from stoker.engine.patience import HOPELESS, NOT_READY, WEATHER
 from stoker.model.job import Fallback, Job
 from stoker.model.node import Need, Offer
 from stoker.model.run import Attempt, AttemptState, Run
@@ -131,8 +131,14 @@ def _failures(run: Run, offer: Offer) -> Iterator[datetime | None]:
 
 def _refused(run: Run, offer: Offer) -> bool:
     """Whatever the reason: an image that the size cannot boot is refused again; a fault that passes costs one size."""
-    troubles = (one.trouble for one in run.attempts if one.offer and same(one.offer, offer))
-    return any(trouble and trouble not in (*WEATHER, *HOPELESS) for trouble in troubles)
+    return any(one.offer and _closes(one.trouble, one.offer, offer) for one in run.attempts)
+
+
+def _closes(trouble: str, asked: Offer, offer: Offer) -> bool:
+    """What a machine of a size lacks, such as a driver in its image, it lacks in every place."""
+    if trouble == NOT_READY:
+        return asked.size == offer.size
+    return bool(trouble) and trouble not in (*WEATHER, *HOPELESS) and same(asked, offer)
 
 
 def _shunned(run: Run, offer: Offer, now: datetime) -> bool:

@@ -11,6 +11,7 @@ from stoker.model.run import Attempt, AttemptState, Run
 
 MOST_LOST = 5  # in a row: a run whose nodes keep vanishing does not get anywhere
 MOST_REFUSED = 2  # in a row: what makes a report unusable is likely to do so again
+MOST_UNREADY = 2  # of one size, before the script has ever run: what it lacks it will lack again, and each is paid for
 MOST_HASTY = 100  # in a row: a script can write any number of evictions, and of checkpoints that there are not
 HASTY_S = 60.0  # after a node was asked for
 NO_LIMIT = "no limit"
@@ -63,6 +64,12 @@ LOST = Rule(
     "resumes from its last checkpoint on another machine",
     limit=f"{MOST_LOST} in a row without a new checkpoint",
 )
+UNREADY = Rule(
+    "a machine does not get ready for the script, such as one whose GPU driver is missing",
+    "takes another size, and this one only if there is no other",
+    limit=f"{MOST_LOST} in a row; {MOST_UNREADY} of one size before the script has ever run",
+    codes=("machine-not-ready",),
+)
 REFUSED = Rule(
     "a node's reports cannot be used",
     "resumes from its last checkpoint on another machine",
@@ -94,6 +101,7 @@ TABLE = (
     NOT_SET_UP,
     NOT_STARTED,
     LOST,
+    UNREADY,
     REFUSED,
     HASTY,
     SCRIPT,
@@ -106,6 +114,7 @@ TABLE = (
 
 WEATHER = (*MARKET.codes, *LOGIN.codes)  # counted neither as losses nor as failures
 HOPELESS = NOT_SET_UP.codes  # somebody has to do something: trying again changes nothing
+NOT_READY = UNREADY.codes[0]
 WAITED_FOR = (*LOGIN.codes, *SET_UP.codes)  # the same for every size and place: only somebody can change it
 
 
@@ -114,18 +123,30 @@ def verdict(run: Run, why: str) -> str:
     newest = run.attempts[-1]
     if newest.trouble in WEATHER:
         return ""
-    if newest.trouble and has_run(run):
+    if newest.trouble and newest.trouble != NOT_READY and has_run(run):
         return ""
     if newest.trouble in HOPELESS:
         return why
     if too_hasty := haste(run):
         return too_hasty
+    if why_not := _never_ready(run, why):
+        return why_not
     row = [one for one in without_progress(run) if was_lost(one)]
     if sum(bool(one.refused) for one in row) >= MOST_REFUSED:
         return f"{why}; {MOST_REFUSED} attempts in a row ended like this, without a new checkpoint"
     if len(row) >= MOST_LOST:
         return f"{why}; {MOST_LOST} attempts in a row were lost, without a new checkpoint"
     return ""
+
+
+def _never_ready(run: Run, why: str) -> str:
+    """Why a run ends whose size cannot run it; empty: it does not."""
+    newest = run.attempts[-1]
+    if newest.trouble != NOT_READY or newest.offer is None or has_run(run):
+        return ""
+    size = newest.offer.size
+    alike = sum(one.trouble == NOT_READY and one.offer is not None and one.offer.size == size for one in run.attempts)
+    return f"{why}; {alike} machines of size {size} did not get ready" if alike >= MOST_UNREADY else ""
 
 
 def haste(run: Run) -> str:
@@ -157,7 +178,7 @@ def without_progress(run: Run) -> Iterator[Attempt]:
 def was_lost(attempt: Attempt) -> bool:
     if attempt.trouble in (*WEATHER, *WAITED_FOR):
         return False
-    return attempt.state is AttemptState.LOST or attempt.outcome is Outcome.CANCELLED
+    return attempt.state is AttemptState.LOST or attempt.outcome in (Outcome.CANCELLED, Outcome.NOT_READY)
 
 
 def saves_in(report: Report) -> set[int]:

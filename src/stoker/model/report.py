@@ -35,6 +35,7 @@ class Outcome(StrEnum):
     TIMED_OUT = "timed-out"
     TARGET_REACHED = "target-reached"
     EVICTED = "evicted"  # the script saved and ended because a notice said so
+    NOT_READY = "not-ready"  # its machine lacks what the script needs, such as a GPU driver: another size may have it
     BUDGET_REACHED = "budget-reached"  # saved and ended by the node's own fuse, before the money was spent
 
 

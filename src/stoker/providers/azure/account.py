@@ -30,6 +30,7 @@ class Account:
     lease_s: float = 432_000.0  # the longest a machine works on without its server; its store's ticket lasts six days
     idle_s: float = 600.0  # the same for one on which nobody works
     ready_s: float = 60.0  # from asking for a machine to its agent's first word, as it usually goes
+    driver_s: float = 240.0  # a GPU driver that is missing, and that nothing installs, is waited for so long
     release_s: float = 180.0  # from asking for its release until nothing of it costs, at the longest
     subnet: str = ""  # resource id; empty: each node has its own network
     ssh_key: str = ""  # a public key; empty: nobody logs in by ssh

@@ -48,7 +48,12 @@ def boot_text(request: NodeRequest, site: NodeSite, home: Home) -> str:
             lease_s=account.lasts_s(request.lease_s),
             idle_s=min(account.idle_s, account.lease_s),
             release=_release(site),
-            arguments={"--events": EVENTS, "--ready-within": f"{READY_S:g}", **UBUNTU},
+            arguments={
+                "--events": EVENTS,
+                "--ready-within": f"{READY_S:g}",
+                "--driver-within": f"{account.driver_s:g}",
+                **UBUNTU,
+            },
             variables={"STOKER_ACCESS": ticket.to_text(), "STOKER_SEAL": request.seal},
             spend=request.spend,
         )

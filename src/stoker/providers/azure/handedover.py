@@ -37,6 +37,7 @@ FORM = AccountForm(
         "lease_s": Number(5, 432_000),
         "idle_s": Number(5, 86_400),
         "ready_s": Number(0, 3_600),
+        "driver_s": Number(0, 3_600),
         "release_s": Number(0, 3_600),
         "arm": Address(own=_ARM),
         "login": Address(own=_LOGIN),

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from stoker.twin import images, lifecycle, quota
-from stoker.twin.arm import generic, groups
+from stoker.twin.arm import drivers, generic, groups
 from stoker.twin.arm.ask import Answer, Ask, accepted, begin, needed, page, route, shown
 from stoker.twin.arm.vmactions import not_running
 from stoker.twin.lifecycle import VMS
@@ -22,7 +22,6 @@ EXTENSIONS = f"{VMS}/extensions"
 _IMAGES = "Microsoft.Compute/locations/publishers/artifacttypes/types"
 _VERSIONS = f"{_IMAGES}/versions"
 _TAKES_S = 0.5
-_NVIDIA = ("T4", "A10", "A100", "H100", "V100")
 
 # By publisher and type, with the newest version.
 KNOWN = {
@@ -52,8 +51,9 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     extension = Resource(there.id if there else ask.id, {"location": vm.region}, ask.now)
     extension = extension.having(**visible, provisioningState="Creating")
     cloud, operation = begin(cloud.put(extension), ask, "put", _TAKES_S, error=_refusal(vm, given))
-    if not operation.error and str(given["type"]).lower() == "customscript":
-        order = lifecycle.chore(cloud, "run", instance, ask.now, script=script(given), form="extension")
+    work = {"customscript": lambda: script(given), "nvidiagpudriverlinux": lambda: drivers.installing(vm)}
+    if not operation.error and (text := work.get(str(given["type"]).lower())):
+        order = lifecycle.chore(cloud, "run", instance, ask.now, script=text(), form="extension")
         cloud = lifecycle.begin(cloud, operation, order)
     return cloud, accepted(ask, operation, extension.answer(), status=200 if there else 201)
 
@@ -90,9 +90,9 @@ def _refusal(vm: Resource, given: Mapping[str, Any]) -> Mapping[str, Any]:
     """Why the extension itself fails; empty where it does not."""
     settings = _settings(given)
     match str(given["type"]).lower():
-        case "nvidiagpudriverlinux" if quota.size_of(vm).gpu not in _NVIDIA:
+        case "nvidiagpudriverlinux" if quota.size_of(vm).gpu not in drivers.NVIDIA:
             return _failed(vm, given, "No NVIDIA GPU was found on this machine: the VM size has none.")
-        case "amdgpudriverlinux" if quota.size_of(vm).gpu in ("", *_NVIDIA):
+        case "amdgpudriverlinux" if quota.size_of(vm).gpu in ("", *drivers.NVIDIA):
             return _failed(vm, given, "No AMD GPU was found on this machine: the VM size has none.")
         case "customscript" if bool(settings.get("commandToExecute")) == bool(settings.get("script")):
             both = "were both specified" if settings.get("script") else "were both not specified"

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from stoker.twin import catalog, events, lifecycle, quota
-from stoker.twin.arm import generic, groups, vmdisks, vmparts, vmrules
+from stoker.twin.arm import drivers, generic, groups, vmdisks, vmparts, vmrules
 from stoker.twin.arm.admission import admit, allocation_error
 from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route
 from stoker.twin.arm.vmview import status_only, with_view
@@ -141,6 +141,9 @@ def make(cloud: Cloud, ask: Ask, error: Mapping[str, Any]) -> tuple[Cloud, Opera
         instance = Instance(name, vm.id, vmparts.address(cloud, vm), Power.STARTING, ask.now, quota.is_spot(vm))
         cloud = cloud.put_instance(instance)
         cloud = lifecycle.begin(cloud, operation, lifecycle.chore(cloud, "create", instance, ask.now))
+        if drivers.in_image(vm):
+            text = drivers.installing(vm)
+            cloud = cloud.order(lifecycle.chore(cloud, "run", instance, ask.now, script=text, form="extension"))
     return cloud, operation
 
 

@@ -1,0 +1,55 @@
+"""GPU machines on the twin: a size whose driver is missing costs minutes, and the run takes another size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from azuretwin import Cloud, azure_user, set_up, timeline
+from shell import Shell
+
+pytestmark = [pytest.mark.timeout(300)]
+
+HPC = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # has a driver for the T4, and none that works for the A10
+A10, T4 = "Standard_NV36ads_A10_v5", "Standard_NC64as_T4_v3"
+SCRIPT = "import subprocess; print(subprocess.run(['nvidia-smi', '-L'], capture_output=True, text=True).stdout)"
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("gpus")) as (shell, cloud):
+        yield shell, cloud
+
+
+def account(shell: Shell, cloud: Cloud, **more: object) -> None:
+    shell.stoker("server", "stop", code=None)  # the next one reads it
+    set_up(shell, cloud, **more)
+
+
+@pytest.mark.heavy
+def test_a_size_without_a_driver_is_given_back_and_the_next_size_runs_the_script(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud, image=HPC, sizes=[A10, T4], driver_s=3)
+    shell.write("train.py", SCRIPT)
+    shell.job("python3 train.py", on="azure", spot=True, gpus=1)
+    shell.stoker("run", "--name", "trial")
+    first, second = shell.facts("trial")["attempts"]
+    assert (first["offer"]["size"], first["outcome"], first["trouble"]) == (A10, "not-ready", "machine-not-ready")
+    assert "its image has no driver for this GPU" in first["message"]
+    assert (second["offer"]["size"], second["outcome"]) == (T4, "succeeded")
+    assert shell.stoker("logs", "trial").stdout.count("GPU ") == 4
+    assert "its image has no driver for this GPU" in shell.stoker("explain", "trial").stdout
+    assert "not-ready" in timeline(shell, "trial")
+    shell.wait_for(cloud.empty, "nothing to be left", 60)
+
+
+@pytest.mark.heavy
+def test_the_driver_extension_brings_what_the_usual_image_lacks(user: tuple[Shell, Cloud]) -> None:
+    shell, cloud = user
+    account(shell, cloud, sizes=[A10], driver_s=20)
+    shell.write("train.py", SCRIPT)
+    shell.job("python3 train.py", on="azure", spot=True, gpus=1)
+    shell.stoker("run", "--name", "extended")
+    (only,) = shell.facts("extended")["attempts"]
+    assert (only["offer"]["size"], only["outcome"]) == (A10, "succeeded")
+    assert "GPU 0: NVIDIA A10" in shell.stoker("logs", "extended").stdout
