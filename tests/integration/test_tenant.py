@@ -24,6 +24,7 @@ from agentnode import RUN, Node, eventually
 
 from stoker.agent.incarnation import take_over
 from stoker.agent.restoring import is_fenced
+from stoker.errors import Missing
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.lease import Lease
@@ -451,6 +452,53 @@ def test_a_restored_machine_has_no_more_than_what_is_left_of_the_lease(node: Nod
     assert time.monotonic() - started < 45
     assert node.report().outcome is Outcome.EVICTED
     assert node.log() == b"training\ntraining\n"
+
+
+@pytest.mark.heavy
+def test_a_machine_whose_forerunner_was_evicted_before_its_first_word_has_no_second_lease(
+    node: Node, cloud: Cloud
+) -> None:
+    """Nobody has reported anything: only how old its orders are tells that they were given to an earlier machine."""
+    node.order("python train.py", {"train.py": TRAINING})
+    aged(node, layout.orders(RUN, 1), 590.0)
+    started = time.monotonic()
+    assert move_in(node, cloud, 600.0).wait(60) == 0
+    assert time.monotonic() - started < 45
+    assert cloud.deletions
+    assert node.report().outcome is Outcome.EVICTED
+
+
+@pytest.mark.heavy
+def test_a_machine_that_restarts_alone_has_no_second_lease(node: Node, cloud: Cloud) -> None:
+    node.order("python train.py", {"train.py": TRAINING})
+    given(node, 600.0)
+    tenant = move_in(node, cloud, 600.0)
+    node.prints(b"training")
+    tenant.kill()
+    tenant.wait()
+    for pid in node.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not node.processes(), "the processes to be gone")
+    given(node, 600.0, ago_s=590.0)
+    for key in (layout.orders(RUN, 1), layout.lease(RUN, 1)):
+        aged(node, key, 590.0)
+    assert move_in(node, cloud, 600.0).wait(60) == 0
+    assert cloud.deletions
+
+
+@pytest.mark.parametrize("why", ["cancelled", "superseded", "too late"])
+def test_a_late_machine_that_nobody_waits_for_removes_itself_without_a_word(node: Node, cloud: Cloud, why: str) -> None:
+    node.order("python train.py", {"train.py": TRAINING})
+    aged(node, layout.orders(RUN, 1), 601.0 if why == "too late" else 300.0)
+    if why == "cancelled":
+        node.store.put(layout.wishes(RUN, 1), dump(Wishes(Wish.CANCEL)))
+    if why == "superseded":
+        node.store.put(layout.orders(RUN, 2), node.store.get(layout.orders(RUN, 1)))
+    assert move_in(node, cloud, 600.0).wait(30) == 0
+    assert cloud.deletions
+    with pytest.raises(Missing):
+        node.report()
 
 
 def test_a_machine_that_cannot_fetch_its_agent_removes_itself(tmp_path: Path, cloud: Cloud) -> None:

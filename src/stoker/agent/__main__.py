@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from stoker.agent.tenant import Tenancy
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--events URL]
-           [--ready-within SECONDS] [--driver-within SECONDS] [--reboot-mark PATH] [--package-lock PATH] [--private PATH]
-           [--lock-fd N] [--variables-fd N] [--restored 1]
+           [--ready-within SECONDS] [--driver-within SECONDS] [--reboot-mark PATH] [--package-lock PATH]
+           [--private PATH] [--lock-fd N] [--variables-fd N] [--restored 1]
        tenant --config PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY

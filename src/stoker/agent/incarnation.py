@@ -27,6 +27,7 @@ from stoker.stores import Store
 
 LEAVES = 76  # the exit code of an agent whose machine is not needed
 COARSE_S = 1.0  # stores count in seconds
+FRESH_S = 120.0  # to boot: orders that are older may have been given to an earlier machine, which never said a word
 WORTH_S = 30.0  # of lease and money, for which it is worth beginning again
 
 
@@ -39,6 +40,7 @@ class Standing:
     lease_left_s: float = 0.0
     fuse: Fuse | None = None  # what the server said last
     spend_left_s: float = math.inf  # of that, by date
+    begun: bool = True  # an earlier machine has reported
     worked_s: float = 0.0  # by the script, as far as it was reported; the lease bounds what was not
     why_not: str = ""  # why it may not continue; empty: it may
 
@@ -67,7 +69,24 @@ def standing(store: Store, orders: Orders, folder: NodeFolder) -> Standing | Non
     why = why or ("its lease is over" if lease_left_s < WORTH_S else "")
     why = why or ("its money is spent" if spend_left_s < WORTH_S else "")
     why = why or ("its time limit is over" if _limit_left_s(orders, worked_s) < WORTH_S else "")
-    return Standing(report, number, lease_left_s, fuse, spend_left_s, worked_s, why)
+    return Standing(report, number, lease_left_s, fuse, spend_left_s, worked_s=worked_s, why_not=why)
+
+
+def unreported(store: Store, orders: Orders, folder: NodeFolder, lease_s: float) -> Standing | None:
+    """What is left of the lease of an attempt that no other machine has reported of. None: it was given just now. This
+    machine may have restarted, or stand in for one that was evicted before its first word."""
+    ages, now = _ages(store, orders), datetime.now(UTC)
+    key = layout.orders(orders.run_id, orders.attempt, orders.node)
+    age_s = ages.get(key, 0.0)
+    if age_s < FRESH_S:
+        return None
+    number, left_s = _lease_by_store(store, orders, ages) or (-1, lease_s - age_s)
+    nothing = Report(orders.attempt, orders.node, Phase.UNPACKING, now, beat=0)
+    why = ""
+    if not folder.has_begun(key):  # else its agent has things to save and to say
+        why = _why_not(store, orders, nothing, _wishes(store, orders))
+        why = why or ("its lease is over" if left_s <= 0 else "")
+    return Standing(nothing, number, left_s, begun=False, why_not=why)
 
 
 def take_over(store: Store, orders: Orders) -> int:
@@ -124,6 +143,16 @@ def _lease(store: Store, orders: Orders, ages: Mapping[str, float], now: datetim
     if found.given_at is None:
         return found.number, 0.0
     return found.number, found.seconds - _age_s(ages.get(key), found.given_at, now)
+
+
+def _lease_by_store(store: Store, orders: Orders, ages: Mapping[str, float]) -> tuple[int, float] | None:
+    """The same by the store's clock alone: nobody else of this attempt is known whose lease this one could prolong."""
+    key = layout.lease(orders.run_id, orders.attempt, orders.node)
+    try:
+        found = load(Lease, hear(store, key))
+    except (Missing, ValueError, KeyError, TypeError):
+        return None
+    return found.number, found.seconds - ages.get(key, 0.0)
 
 
 def _wishes(store: Store, orders: Orders) -> Wishes:

@@ -20,7 +20,7 @@ from typing import Any
 from stoker.agent.attempt import RESTARTS
 from stoker.agent.fuse import TenantFuse, age_by_date
 from stoker.agent.hearing import hear
-from stoker.agent.incarnation import LEAVES, Standing, standing
+from stoker.agent.incarnation import LEAVES, Standing, standing, unreported
 from stoker.agent.lease import LeaseWatch
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.release import Release
@@ -155,13 +155,14 @@ class Tenant:
         return found.why_not if found else ""
 
     def _standing(self, tenancy: Tenancy) -> Standing | None:
-        """Orders that are not there yet have been begun by nobody."""
+        """None where this is the first machine. Orders that are not there yet have been begun by nobody."""
         store = self._open(tenancy)
         try:
             orders = load(Orders, hear(store, tenancy.orders))
         except Missing:
             return None
-        return standing(store, orders, NodeFolder(Path(tenancy.options["--folder"])))
+        folder = NodeFolder(Path(tenancy.options["--folder"]))
+        return standing(store, orders, folder) or unreported(store, orders, folder, tenancy.lease_s)
 
     def _first_words(self) -> Tenancy:
         """Still sealed where they could not be read for as long as the machine may stay without a word."""
@@ -184,14 +185,15 @@ class Tenant:
 
     def _move_in(self, tenancy: Tenancy, left: Standing | None = None) -> None:
         """`left` is what earlier machines of this attempt have left of its money and its lease."""
-        self._fuse.begin(time.monotonic() + (left.spend_left_s if left else tenancy.spend_s))
+        again = left is not None and left.begun
+        self._fuse.begin(time.monotonic() + (left.spend_left_s if left and again else tenancy.spend_s))
         self._now = tenancy
         self._store = self._open(tenancy)
         lease_s = left.lease_left_s if left else tenancy.lease_s
         number = left.lease_number if left else -1
         self._lease = LeaseWatch(self._store, layout.lease_beside(tenancy.orders), lease_s, time.monotonic, number)
         self._agent = self._start(
-            replace(tenancy, arguments={**tenancy.arguments, "--restored": "1"}) if left else tenancy
+            replace(tenancy, arguments={**tenancy.arguments, "--restored": "1"}) if again else tenancy
         )
         self._look_at = 0.0
         self._vacant_since = None
