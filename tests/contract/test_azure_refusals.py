@@ -183,6 +183,37 @@ def test_a_node_that_broke_off_before_its_machine_was_asked_for_is_gone_on_with(
     team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
 
 
+@pytest.mark.parametrize("gateway", [True, False])
+def test_a_spot_machine_has_a_public_address_and_its_price_unless_its_network_has_another_way_out(
+    team: Team, gateway: bool
+) -> None:
+    team.arm("PUT", "/resourceGroups/net", {"location": "eastus"})
+    within = {"addressPrefix": "10.0.0.0/24", "defaultOutboundAccess": False}
+    within |= {"natGateway": {"id": f"/subscriptions/{team.cloud.address.subscription}/nat"}} if gateway else {}
+    space = {"addressPrefixes": ["10.0.0.0/16"]}
+    network = {"addressSpace": space, "subnets": [{"name": "nodes", "properties": within}]}
+    place = "/resourceGroups/net/providers/Microsoft.Network/virtualNetworks/net"
+    team.arm("PUT", place, {"location": "eastus", "properties": network}, "2024-05-01")
+    subnet = f"/subscriptions/{team.cloud.address.subscription}{place}/subnets/nodes"
+    provider = team.provider(subnet=subnet, public_address=not gateway)
+    (offer,) = provider.offers(Need(size=SIZE, region="eastus", spot=True))
+    (plain,) = team.provider(subnet=subnet, public_address=False).offers(Need(size=SIZE, region="eastus", spot=True))
+    assert offer.usd_per_hour - plain.usd_per_hour == (0 if gateway else Decimal("0.005"))
+    provider.start(replace(team.request("r-1"), offer=offer))
+    team.cloud.wait(lambda _: [one.state for one in provider.look()] == [NodeState.UP])
+    (seen,) = provider.look()
+    assert seen.usd_per_hour == offer.usd_per_hour, "what is billed is what was offered"
+    kinds = [one.kind for one in team.cloud.cloud.resources.values()]
+    assert kinds.count("Microsoft.Network/publicIPAddresses") == (0 if gateway else 1)
+    provider.stop("r-1")
+    team.cloud.wait(lambda now: not now.instances)
+
+
+def test_without_a_public_address_and_a_network_of_ones_own_nothing_is_started(team: Team) -> None:
+    with pytest.raises(NotSetUp, match="`subnet` names no network that has another way out"):
+        team.provider(public_address=False).start(team.request("r-1"))
+
+
 def test_what_is_locked_is_switched_off_and_removed_when_the_lock_is_gone(team: Team) -> None:
     provider = team.provider()
     provider.start(team.request("r-1"))
@@ -211,6 +242,12 @@ def test_a_region_without_the_size_names_those_that_have_it_and_a_size_that_is_n
         admit(Job(name="ants", run="true", on="azure", size=f"{SIZE}x"), providers)
     (problem,) = error.value.problems
     assert (problem.field, problem.nearest) == ("size", SIZE)
+
+
+def test_a_confidential_size_is_refused_before_anything_is_asked_of_azure(team: Team) -> None:
+    job = Job(name="ants", run="true", on="azure", size="Standard_DC2as_v5", spot=True)
+    with pytest.raises(JobInvalid, match="a size that is not confidential"):
+        admit(job, {"azure": team.provider()})
 
 
 def test_a_size_that_a_region_has_none_of_and_a_quota_are_the_weather(team: Team) -> None:

@@ -133,6 +133,8 @@ def test_attached_to_a_run_that_is_paused_the_command_ends_with_a_code_of_its_ow
     shell.wait_for(lambda: shell.stoker("show", "held", code=None).returncode == 0, "it to be submitted")
     held = shell.wait_for(lambda: shell.facts("held")["reason"], "the limit to hold it")
     assert "the limit of everybody together of $0.01 a day leaves $0.0" in held  # a cent, or less after other runs
+    for said in (shell.facts("held")["alone"], json.loads(shell.stoker("plan", "--json").stdout)["plan"]["alone"]):
+        assert "at most 5 d or what the limit of everybody together of $0.01 a day leaves; if" in said
     assert shell.facts("held")["state"] == "queued", "it goes on by itself when a new day begins"
     shell.stoker("admin", "limit", "--day", "none")
     shell.wait_for(lambda: shell.facts("held")["attempts"], "it to start")

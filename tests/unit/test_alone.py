@@ -10,6 +10,7 @@ import pytest
 
 from stoker.engine.alone import spelled, words
 from stoker.model.job import Job
+from stoker.model.money import Limit, Period
 from stoker.model.node import Features
 from stoker.model.run import RunState
 
@@ -54,6 +55,33 @@ def test_it_says_what_happens_when_this_computer_is_closed(
     given: dict[str, Any], features: Features, budget: Decimal | None, told: str
 ) -> None:
     assert words(Job.read({"name": "ants", "run": "x", **given}), features, budget, RunState.RUNNING) == told
+
+
+MONTHLY = Limit(Period.MONTH, Decimal(200), "anna")
+DAILY = Limit(Period.DAY, Decimal(5))
+
+
+@pytest.mark.parametrize(
+    ("given", "budget", "told"),
+    [
+        ({}, None, "at most 5 d or what anna's limit of $200.00 a month leaves."),
+        ({"time_limit": "90m"}, None, "at most 2 h or what anna's limit of $200.00 a month leaves."),
+        ({"lease": "24h"}, Decimal(3), "at most 24 h, $3.00 or what anna's limit of $200.00 a month leaves."),
+    ],
+)
+def test_under_an_administrators_limit_the_bound_is_what_the_limit_leaves(
+    given: dict[str, Any], budget: Decimal | None, told: str
+) -> None:
+    """The lease of its machine is as long as the money lasts, which may be days: the default of 24 h does not hold."""
+    asked = Job.read({"name": "ants", "run": "x", **given})
+    said = words(asked, CLOUD, budget, RunState.RUNNING, limits=[MONTHLY])
+    assert said == f"You can close this computer: the run continues until it ends, {told}"
+
+
+def test_every_limit_is_named() -> None:
+    said = words(job(), CLOUD, None, RunState.RUNNING, limits=[MONTHLY, DAILY])
+    whose = "anna's limit of $200.00 a month and the limit of everybody together of $5.00 a day"
+    assert said.endswith(f"at most 5 d or what {whose} leave.")
 
 
 @pytest.mark.parametrize("state", [None, RunState.QUEUED, RunState.STARTING, RunState.PAUSED])

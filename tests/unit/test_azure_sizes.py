@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from twinasks import KEY, REGION, Asker, wall
 
+from stoker.errors import JobInvalid
 from stoker.model.node import Need, Offer
 from stoker.providers.azure import images
 from stoker.providers.azure.account import Account
@@ -214,9 +215,18 @@ def test_a_gpu_is_a_whole_one_of_nvidias_unless_another_is_named() -> None:
     assert fits(amd, Need(gpus=8, gpu="MI300X"))
 
 
-@pytest.mark.parametrize(
-    "trap", [{"architecture": "Arm64"}, {"generation_2": False}, {"premium": False}, {"confidential": True}]
-)
+def test_a_confidential_size_that_is_named_is_refused_in_words() -> None:
+    """It boots from no image and no disk that a node has: nobody pays to find that out."""
+    secret = size("Standard_DC2as_v5", confidential=True)
+    assert not fits(secret, CPU)
+    with pytest.raises(JobInvalid) as refused:
+        fits(secret, Need(size="standard_dc2as_v5"))
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.found) == ("size", "`Standard_DC2as_v5`")
+    assert problem.expected.startswith("a size that is not confidential")
+
+
+@pytest.mark.parametrize("trap", [{"architecture": "Arm64"}, {"generation_2": False}, {"premium": False}])
 def test_a_size_that_is_unlike_the_others_is_had_by_its_name_alone(trap: dict[str, Any]) -> None:
     unlike = size("Standard_X2", **trap)
     assert not fits(unlike, CPU)

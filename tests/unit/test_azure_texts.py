@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
-from stoker.providers.azure import naming
+from stoker.model.node import Need
+from stoker.providers.azure import naming, snapshot
 from stoker.providers.azure.account import Account, check_ssh, read_account
 from stoker.providers.azure.booting import signed_url
 from stoker.providers.azure.cloudinit import BOOT, CONFIG, UNIT, Boot, custom_data
 from stoker.providers.azure.handedover import FORM
+from stoker.providers.azure.listed import listed
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
 from stoker.providers.azure.template import Machine, NodeSite, deployment
@@ -78,6 +80,20 @@ def test_a_network_of_ones_own_is_used_and_none_is_made() -> None:
     made = resources(Account("s", subnet="/subscriptions/s/x"), Machine("Standard_D2s_v5", "eastus"))
     assert set(made) == {"virtualMachines", "networkInterfaces", "roleAssignments"}
     assert made["networkInterfaces"]["dependsOn"] == []
+
+
+def test_list_prices_of_spot_machines_hold_the_address_that_they_have() -> None:
+    spot, sure = (
+        min(listed(Need(size="Standard_D2s_v5", region="eastus", spot=spot), "why"), key=lambda one: one.usd_per_hour)
+        for spot in (True, False)
+    )
+    prices = snapshot.listing("eastus")
+    assert prices
+    disk = prices.disk_per_hour(Account("").disk_gb)
+    machine = prices.machine("Standard_D2s_v5", spot=True), prices.machine("Standard_D2s_v5", spot=False)
+    assert None not in (disk, *machine)
+    assert spot.usd_per_hour == machine[0] + disk + Decimal("0.005")  # type: ignore[operator]
+    assert sure.usd_per_hour == machine[1] + disk  # type: ignore[operator]
 
 
 def test_a_machine_may_remove_its_own_group_and_touch_nothing_else() -> None:

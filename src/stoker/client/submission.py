@@ -75,7 +75,7 @@ class Plan:
 def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> Plan:
     """Looks, asks, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
     prepared = prepare(job, folder, settings)
-    answer = connection.post("/v1/plan", {"job": job.plain()})
+    answer = connection.post("/v1/plan", {"job": job.plain(), "person": settings.person})
     data = tuple(_pinned(use, answer.get("inputs", {})) for use in prepared.data)
     missing = set(register(prepared.tree.snapshot, connection, keep=False))
     new = {entry.sha256: entry.size_bytes for entry in prepared.tree.snapshot.entries if entry.sha256 in missing}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from stoker.engine.fuse import dollars
 from stoker.engine.lease import longest
+from stoker.engine.limits import name
 from stoker.model.job import Job
+from stoker.model.money import Limit
 from stoker.model.node import Features
 from stoker.model.rehearsal import is_twin
 from stoker.model.run import RunState
@@ -14,9 +17,16 @@ from stoker.model.run import RunState
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
-def words(job: Job, features: Features, budget: Decimal | None, state: RunState | None = None) -> str:
-    """`state` is that of the run; None: it is only planned. Empty for a run that has ended, and for a rehearsal, whose
-    cloud is on this computer."""
+def words(
+    job: Job,
+    features: Features,
+    budget: Decimal | None,
+    state: RunState | None = None,
+    *,
+    limits: Sequence[Limit] = (),
+) -> str:
+    """`state` is that of the run; None: it is only planned. `limits` are those that it is under. Empty for a run that
+    has ended, and for a rehearsal, whose cloud is on this computer."""
     if (state and state.ended) or is_twin(job.on):
         return ""
     if features.shares_files and not features.lease_s:
@@ -25,14 +35,18 @@ def words(job: Job, features: Features, budget: Decimal | None, state: RunState 
         begin = "Once the run is running, you can close this computer: it continues"
     else:
         begin = "You can close this computer: the run continues"
-    return f"{begin} until it ends{_at_most(job, features, budget)}{_evicted(job, features)}.{_retries(job)}"
+    return f"{begin} until it ends{_at_most(job, features, budget, limits)}{_evicted(job, features)}.{_retries(job)}"
 
 
-def _at_most(job: Job, features: Features, budget: Decimal | None) -> str:
-    lease_s = longest(job, features, budget=budget is not None)
-    bounds = [spelled(lease_s)] if lease_s else []
-    bounds += [dollars(budget)] if budget is not None and lease_s else []
-    return f", at most {' or '.join(bounds)}" if bounds else ""
+def _at_most(job: Job, features: Features, budget: Decimal | None, limits: Sequence[Limit]) -> str:
+    lease_s = longest(job, features, budget=budget is not None or bool(limits))
+    if not lease_s:
+        return ""
+    bounds = [spelled(lease_s)]
+    bounds += [dollars(budget)] if budget is not None else []
+    whose = " and ".join(name(limit) for limit in limits)
+    bounds += [f"what {whose} {'leave' if len(limits) > 1 else 'leaves'}"] if limits else []
+    return f", at most {', '.join(bounds[:-1])} or {bounds[-1]}" if len(bounds) > 1 else f", at most {bounds[0]}"
 
 
 def _evicted(job: Job, features: Features) -> str:

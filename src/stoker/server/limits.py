@@ -37,6 +37,10 @@ class LimitBook:
             self._read()
         return self._given or ()
 
+    def over(self, person: str) -> tuple[Limit, ...]:
+        """Those that runs of this person are under."""
+        return tuple(one for one in self.given if one.person in ("", person))
+
     def save(self, limit: Limit) -> None:
         self._table.save(limit)
         self._read()

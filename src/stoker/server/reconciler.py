@@ -108,7 +108,10 @@ class Reconciler:
     def _alone(self, run: Run) -> str:
         """What becomes of it while this server is away."""
         provider = self._providers.get(run.job.on)
-        return alone.words(run.job, provider.features, run.budget, run.state) if provider else ""
+        if provider is None:
+            return ""
+        limits = self._limits.over(run.person)
+        return alone.words(run.job, provider.features, run.budget, run.state, limits=limits)
 
     def _live(self, run: Run) -> Run:
         if run.state is RunState.QUEUED and (asking := self._offers.trouble.get(run.job.on)):
@@ -331,7 +334,7 @@ class Reconciler:
         }
 
     def _outlives_s(self, run: Run) -> float:
-        limited = run.budget is not None or any(one.person in ("", run.person) for one in self._limits.given)
+        limited = run.budget is not None or bool(self._limits.over(run.person))
         lease_s = longest(run.job, self._providers[run.job.on].features, budget=limited)
         return lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
 

@@ -16,7 +16,7 @@ from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import naming, reach
-from stoker.providers.azure.account import NO_ACCOUNT, Account, check_ssh, read_account
+from stoker.providers.azure.account import NO_ACCOUNT, Account, check_ssh, check_way_out, read_account
 from stoker.providers.azure.booting import boot_text
 from stoker.providers.azure.catalogue import Catalogue
 from stoker.providers.azure.cloud import Cloud
@@ -84,6 +84,7 @@ class AzureProvider:
     def _start_new(self, request: NodeRequest, offer: Offer, place: Place) -> None:
         account = self._account
         check_ssh(account)
+        check_way_out(account)
         made = self._cloud.deployed(place)
         if made and made.set_refused:
             self._without_set(request.key, made.failure)

@@ -33,6 +33,7 @@ class Account:
     driver_s: float = 240.0  # a GPU driver that is missing, and that nothing installs, is waited for so long
     release_s: float = 180.0  # from asking for its release until nothing of it costs, at the longest
     subnet: str = ""  # resource id; empty: each node has its own network
+    public_address: bool = True  # of spot machines; False needs a `subnet` with another way out, as a NAT gateway is
     ssh_key: str = ""  # a public key; empty: nobody logs in by ssh
     open_ssh: bool = False  # a public address, and port 22 open on it for `ssh_from`
     ssh_from: tuple[str, ...] = ()  # addresses or ranges, such as 203.0.113.7 or 203.0.113.0/24
@@ -55,6 +56,11 @@ class Account:
     def restored(self, *, spot: bool) -> bool:
         """Whether Azure restores such a machine after an eviction: it is a scale set of one then."""
         return spot and self.eviction == "Delete"
+
+    def addressed(self, *, of_set: bool) -> bool:
+        """Whether such a machine has a public address, which is paid for. Instances of scale sets reach nothing without
+        one, unless their subnet has another way out."""
+        return self.open_ssh or (of_set and self.public_address)
 
 
 def read_account(path: Path) -> Account:
@@ -99,6 +105,15 @@ def check_ssh(account: Account) -> None:
             raise NotSetUp(f"`ssh_from` in azure.json: {error}", hint=hint) from None
         if found.prefixlen == 0:
             raise NotSetUp(f"`ssh_from` in azure.json is {text}, which is everybody", hint=hint)
+
+
+def check_way_out(account: Account) -> None:
+    """Raises NotSetUp where machines could reach neither their store nor Azure."""
+    if not account.public_address and not account.subnet:
+        raise NotSetUp(
+            "`public_address` is false, and `subnet` names no network that has another way out",
+            hint='set "subnet" in azure.json to a subnet with a NAT gateway, or remove "public_address"',
+        )
 
 
 def _alike(value: object, default: object) -> bool:

@@ -42,23 +42,26 @@ class Catalogue:
     def per_hour(self, region: str, size: str, *, spot: bool) -> Decimal | None:
         """Of a whole node."""
         machine = self._prices.per_hour(region, size, spot=spot)
-        return None if machine is None else machine + self._beside(region, size, spot=spot)
+        return None if machine is None else machine + self._beside(region, size, self._account.restored(spot=spot))
 
     def costs(self, vm: Vm | None) -> Decimal:
         """A machine that is switched off costs nothing, and its disk goes on."""
         if vm is None or not vm.power:  # none yet, or one that could not be had
             return Decimal(0)
         if vm.power == "deallocated":
-            return self._beside(vm.region, vm.size, spot=vm.spot)
-        price = self.per_hour(vm.region, vm.size, spot=vm.spot)
-        return Decimal(0) if price is None else price  # not on the list: whoever counts goes by what it was
+            return self._beside(vm.region, vm.size, bool(vm.set))
+        price = self._prices.per_hour(vm.region, vm.size, spot=vm.spot)
+        if price is None:
+            return Decimal(0)  # not on the list: whoever counts goes by what it was
+        return price + self._beside(vm.region, vm.size, bool(vm.set))
 
     def most_for_machine(self, offer: Offer, most: Decimal | None) -> Decimal | None:
         """What a job gives for an hour is for all of the node, and Azure wants to know it of the machine alone, in five
         decimals: rounded down, so that nobody pays more than was said."""
         if most is None:
             return None
-        return max((most - self._beside(offer.place, offer.size, spot=offer.spot)).quantize(_LEAST, ROUND_DOWN), _LEAST)
+        beside = self._beside(offer.place, offer.size, self._account.restored(spot=offer.spot))
+        return max((most - beside).quantize(_LEAST, ROUND_DOWN), _LEAST)
 
     def _sizes_in(self, region: str) -> list[sizes.Size]:
         read_at, known = self._sizes.get(region, (-_SIZES_KEPT_S, []))
@@ -87,7 +90,7 @@ class Catalogue:
             idle_s=min(self._account.idle_s, self._account.lease_s) + LAST_WORDS_S,
         )
 
-    def _beside(self, region: str, size: str, *, spot: bool) -> Decimal:
+    def _beside(self, region: str, size: str, of_set: bool) -> Decimal:
         kind = PREMIUM if self.size_of(region, size).premium else STANDARD
-        address = self._account.open_ssh or self._account.restored(spot=spot)
+        address = self._account.addressed(of_set=of_set)
         return self._prices.beside_per_hour(region, self._account.disk_gb, address=address, kind=kind)

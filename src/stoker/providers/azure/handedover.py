@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.model.accountform import AccountForm, Address, Number, Text
+from stoker.model.accountform import AccountForm, Address, Flag, Number, Text
 
 _ID = Text(r"[A-Za-z0-9-]{0,64}", "an id")
 _RESOURCE = Text(r"(?!.*\.\.)(?:/[A-Za-z0-9 ._()-]+)*", "a resource's id")
@@ -33,6 +33,7 @@ FORM = AccountForm(
         "role": _ID,
         "practitioner": _ID,
         "subnet": _RESOURCE,
+        "public_address": Flag(),
         "eviction": Text(r"Delete|Deallocate", "`Delete` or `Deallocate`"),
         "lease_s": Number(5, 432_000),
         "idle_s": Number(5, 86_400),

@@ -8,7 +8,7 @@ from stoker.model.node import Need, Offer
 from stoker.providers.azure import snapshot
 from stoker.providers.azure.account import Account
 from stoker.providers.azure.gpus import gpus_of
-from stoker.providers.azure.listing import Listing
+from stoker.providers.azure.listing import ADDRESS_PER_HOUR, Listing
 from stoker.providers.azure.sizes import Size, fits
 
 # Name, vCPUs, memory in GB, GPUs: as Azure's pages of sizes have them.
@@ -70,7 +70,9 @@ def sizes(region: str) -> list[Size]:
 
 
 def _per_hour(prices: Listing, size: str, *, spot: bool) -> Decimal | None:
-    """Of a node as most accounts have it: the machine, and its disk."""
-    machine = prices.machine(size, spot=spot)
-    disk = prices.disk_per_hour(Account("").disk_gb)
-    return None if machine is None else machine + (disk or Decimal(0))
+    """Of a node as most accounts have it: the machine, its disk, and its address where it has one."""
+    usual, machine = Account(""), prices.machine(size, spot=spot)
+    if machine is None:
+        return None
+    address = ADDRESS_PER_HOUR if usual.addressed(of_set=usual.restored(spot=spot)) else Decimal(0)
+    return machine + (prices.disk_per_hour(usual.disk_gb) or Decimal(0)) + address

@@ -47,12 +47,14 @@ def host(profile: Mapping[str, Any]) -> Json:
     return {**kept, "computerNamePrefix": _PREFIX}
 
 
-def interface(name: str, properties: Mapping[str, Any]) -> Json:
-    """The `networkProfile` that makes an interface like this one. It always has a public address: instances of Flexible
-    sets have no way out without one. Nothing comes in by it unless a firewall's rule says so."""
+def interface(name: str, properties: Mapping[str, Any], *, public: bool) -> Json:
+    """The `networkProfile` that makes an interface like this one. Without a public address an instance of a Flexible
+    set reaches nothing, unless its subnet has another way out. Nothing comes in by it unless a firewall's rule says
+    so."""
     (address,) = properties["ipConfigurations"]
-    public = {"name": f"{name}_ip", "sku": {"name": "Standard"}, "properties": {"deleteOption": "Delete"}}
-    inner = {"subnet": address["properties"]["subnet"], "primary": True, "publicIPAddressConfiguration": public}
+    own = {"name": f"{name}_ip", "sku": {"name": "Standard"}, "properties": {"deleteOption": "Delete"}}
+    inner = {"subnet": address["properties"]["subnet"], "primary": True}
+    inner |= {"publicIPAddressConfiguration": own} if public else {}
     card = {
         **properties,
         "primary": True,

@@ -6,8 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stoker.errors import JobInvalid, Problem
 from stoker.model.node import Need
 from stoker.providers.azure.gpus import Gpus, gpus_of, retired
+
+_NOT_CONFIDENTIAL = (
+    "a size that is not confidential: Azure boots those only from images and disks made for them, which nodes "
+    "do not have"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +68,15 @@ def _read(sku: Mapping[str, Any], region: str) -> Size:
 
 
 def fits(size: Size, need: Need) -> bool:
-    """A size that is named is what is wanted, whatever it is. Of the others only those that surely run a training."""
+    """A size that is named is what is wanted, whatever it is. Of the others only those that surely run a training.
+    Raises JobInvalid where the one that is named can run none."""
+    named = bool(need.size) and size.name.lower() == need.size.lower()
+    if named and size.confidential:
+        raise JobInvalid([Problem("size", f"`{size.name}`", _NOT_CONFIDENTIAL)])
     if need.spot and not size.spot:
         return False
     if need.size:
-        return size.name.lower() == need.size.lower()
+        return named
     return size.ordinary and size.cpus >= need.cpus and size.memory_gb >= need.memory_gb and _gpus_fit(size.gpus, need)
 
 

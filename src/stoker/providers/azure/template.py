@@ -127,7 +127,7 @@ def _set(site: NodeSite, machine: Machine, public_key: str) -> Json:
     profile = _profile(site, machine, public_key)
     profile["osProfile"] = scaleset.host(profile["osProfile"])
     card = _nic(site, machine)["properties"]
-    profile["networkProfile"] = scaleset.interface(site.name, card)
+    profile["networkProfile"] = scaleset.interface(site.name, card, public=site.account.addressed(of_set=True))
     if images.needs_driver(machine.traits, site.account.image):
         extension = {"name": "drivers", "properties": _DRIVER}
         profile["extensionProfile"] = {"extensions": [extension]}

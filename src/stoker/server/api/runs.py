@@ -35,6 +35,7 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
     job: Job
+    person: str = ""  # who asks, for the limits of administrators
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ _PAGE = {"runs": tuple[Run, ...], "next": str | None}
 async def plan(request: Request) -> Response:
     """What a submission of this job would do. Spends and changes nothing."""
     service = service_of(request)
-    job = (await body(request, PlanRequest)).job
+    asked = await body(request, PlanRequest)
+    job = asked.job
     offer = await call(admit, job, service.providers)
     provider = service.providers[job.on]
     under_way = [run for run in service.ledger.open if run.job.on == job.on]
@@ -67,7 +69,7 @@ async def plan(request: Request) -> Response:
     free = None if offer.slots is None else max(offer.slots - busy, 0)
     notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
-    told = alone.words(job, provider.features, job.budget)
+    told = alone.words(job, provider.features, job.budget, limits=await call(service.limits.over, asked.person))
     return answer(
         {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
     )

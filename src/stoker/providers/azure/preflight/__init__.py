@@ -15,7 +15,7 @@ from stoker.errors import LoginFailed, NotAllowed, ProviderFailed, StokerError
 from stoker.model.finding import Finding, Verdict, failed
 from stoker.model.node import Need, Offer
 from stoker.providers.azure import images, naming, nobodys_key, setuproles
-from stoker.providers.azure.account import Account, check_ssh
+from stoker.providers.azure.account import Account, check_ssh, check_way_out
 from stoker.providers.azure.catalogue import Catalogue
 from stoker.providers.azure.grounds import Ground, SharedGroup, ground
 from stoker.providers.azure.naming import Place
@@ -116,6 +116,7 @@ class Preflight:
         name, kind = f"deployment {offer.place}", "spot" if offer.spot else "on demand"
         try:
             check_ssh(self._account)
+            check_way_out(self._account)
             with self._somewhere(offer.place) as place:
                 if self._account.restored(spot=offer.spot):
                     kind = yield from self._as_set(replace(place, set=True), offer)
