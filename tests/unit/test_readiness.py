@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.agent import gpus
 from stoker.agent.machine import Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.readiness import await_ready, checks
@@ -100,6 +101,16 @@ def test_a_driver_that_has_too_few_is_not_ready_and_the_machine_is_given_back(ma
     assert stopping.outcome is Outcome.NOT_READY
     assert stopping.message == "its machine was not ready after 0.5s: the driver answers for 1 of 2 GPUs"
     assert not stopping.stays
+
+
+def test_amds_gpus_are_counted_as_their_kernel_driver_lists_them(tmp_path: Path) -> None:
+    """Processors are listed among them, with no compute units."""
+    for number, units in enumerate([0, 0, 304, 304]):
+        node = tmp_path / str(number)
+        node.mkdir()
+        (node / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
+    assert gpus.listed({"PATH": ""}, amd=tmp_path) == 2
+    assert gpus.listed({"PATH": ""}, amd=tmp_path / "none") == 0
 
 
 def without_driver(machine: Machine, **more: float) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 from stoker.agent.interpreter import which
+
+AMD = Path("/sys/class/kfd/kfd/topology/nodes")  # where AMD's kernel driver lists what computes, processors too
 
 
 def count(environ: Mapping[str, str]) -> int:
@@ -15,11 +19,11 @@ def count(environ: Mapping[str, str]) -> int:
     return listed(environ)
 
 
-def listed(environ: Mapping[str, str]) -> int:
+def listed(environ: Mapping[str, str], amd: Path = AMD) -> int:
     """All that the driver lists; 0 where there is none, or it does not answer."""
     tool = which("nvidia-smi", environ.get("PATH", ""))
     if not tool:
-        return 0
+        return sum(_computes(node) for node in amd.glob("*/properties"))
     import subprocess  # here, because it is slow to import and few runs ask for GPUs
 
     try:
@@ -27,3 +31,10 @@ def listed(environ: Mapping[str, str]) -> int:
     except (OSError, subprocess.SubprocessError):
         return 0
     return sum(1 for line in told.splitlines() if line.startswith("GPU "))
+
+
+def _computes(properties: Path) -> bool:
+    with suppress(OSError, ValueError):
+        lines = (line.split() for line in properties.read_text(encoding="ascii").splitlines())
+        return any(line[:1] == ["simd_count"] and int(line[1]) > 0 for line in lines if len(line) == 2)
+    return False
