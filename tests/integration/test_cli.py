@@ -475,6 +475,14 @@ def test_a_home_that_cannot_be_written_is_a_failure_with_advice(desk: Shell, tmp
     assert "name another folder in STOKER_HOME" in done.stdout
 
 
+def test_a_run_begins_with_what_happens_if_this_computer_is_closed(shell: Shell) -> None:
+    shell.job("true")
+    sentence = "The run stops while this computer sleeps, and continues when it wakes."
+    first = shell.stoker("run", "--name", "closing").stderr.splitlines()[:3]
+    assert sentence in first
+    assert sentence in shell.stoker("plan").stdout
+
+
 def test_cleanup_shows_machines_at_work_and_kept_ones_beside_what_is_left(shell: Shell) -> None:
     shell.write("train.py", "import time; time.sleep(60)")
     shell.job("python3 train.py")

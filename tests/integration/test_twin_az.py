@@ -119,6 +119,8 @@ def test_az_works_with_disks_extensions_templates_and_roles(twin: TwinHandle, tm
     assert "[stdout]\n/tmp/ran" in told["value"][0]["message"]
     driver = az("vm", "extension", "set", *box, "--name", "NvidiaGpuDriverLinux", "--publisher", "Microsoft.HpcCompute")
     assert driver["provisioningState"] == "Succeeded"
+    told = az("vm", "run-command", "invoke", *group, "--name", "box", *COMMAND, "--scripts", "nvidia-smi -L")
+    assert "[stdout]\nGPU 0: NVIDIA T4" in told["value"][0]["message"]
 
     (tmp_path / "net.json").write_text(TEMPLATE)
     az("deployment", "group", "validate", *group, "--template-file", str(tmp_path / "net.json"))

@@ -273,6 +273,7 @@ def test_what_has_no_price_is_not_for_nothing(price: Any) -> None:
         item(productName="Dsv5 Series Dedicated Host"),
         item(type="Reservation", reservationTerm="1 Year"),
         item(type="DevTestConsumption"),
+        item(skuName="D2s v5 Savings Plan"),
         item(isPrimaryMeterRegion=False),
         disk(meter="Disk Mount"),
         {},
@@ -281,6 +282,12 @@ def test_what_has_no_price_is_not_for_nothing(price: Any) -> None:
 def test_what_is_not_meant_is_passed_over(other: dict[str, Any]) -> None:
     listing = read([other], NOW, "USD")
     assert (listing.machines, listing.disks) == ({}, {})
+
+
+def test_a_savings_plan_that_nobody_has_is_no_price() -> None:
+    """The list says it inside the row of the machine."""
+    plan = {"term": "3 Years", "retailPrice": 0.03, "unitPrice": 0.03}
+    assert read([item(savingsPlan=[plan])], NOW, "USD").machine(D2, spot=False) == Decimal("0.096")
 
 
 def listing(price: str, **more: Any) -> Listing:

@@ -23,6 +23,7 @@ _OTHERS = (
     "Dedicated Host",
     "Low Priority",
     "Reservation",
+    "Savings Plan",
     "Expired",
 )
 _SPOT = "spot "  # what the names of spot machines begin with
