@@ -18,11 +18,14 @@ def digest(path: str, see: Callable[[bytes], None] = lambda _: None) -> tuple[st
         before = os.fstat(file)
         hashed = hashlib.sha256()
         size = 0
-        while piece := os.read(file, min(before.st_size + 1, _PIECE_BYTES)):
+        wanted = min(before.st_size + 1, _PIECE_BYTES)
+        while piece := os.read(file, wanted):
             hashed.update(piece)
             if not size:
                 see(piece)
             size += len(piece)
+            if len(piece) < wanted:  # the end of a file: nothing else reads short on one
+                break
         return hashed.hexdigest() if size == before.st_size else "", before, os.fstat(file)
     finally:
         os.close(file)

@@ -86,6 +86,11 @@ def _is_given(path: str, job: Job) -> bool:
 
 
 def _sent(tree: Tree) -> set[str]:
-    files = [entry.path for entry in tree.snapshot.entries if entry.kind is not EntryKind.FOLDER]
-    folders = {str(one) for path in files for one in PurePosixPath(path).parents}
-    return {*files, *folders}
+    """Files and the folders that they are in."""
+    files = {entry.path for entry in tree.snapshot.entries if entry.kind is not EntryKind.FOLDER}
+    folders: set[str] = set()
+    inner = {path.rpartition("/")[0] for path in files}
+    while inner := {one for one in inner if one} - folders:
+        folders |= inner
+        inner = {path.rpartition("/")[0] for path in inner}
+    return files | folders

@@ -38,6 +38,7 @@ _ENDINGS = {
     ".keystore": "key store",
     ".kdbx": "password store",
 }
+_ENDS = tuple(_ENDINGS)
 _PLACES = {  # a folder, and what is in it
     (".aws", "credentials"): "AWS credentials",
     (".kube", "config"): "Kubernetes credentials",
@@ -75,4 +76,6 @@ def secret_file(path: str) -> str:
         return "environment variables"
     if parent == ".ssh" and not name.endswith(".pub") and not name.startswith(_HARMLESS_SSH):
         return "SSH key"
-    return next((kind for ending, kind in _ENDINGS.items() if name.endswith(ending)), "")
+    if not name.endswith(_ENDS):
+        return ""
+    return next(kind for ending, kind in _ENDINGS.items() if name.endswith(ending))

@@ -30,13 +30,13 @@ class Hit(NamedTuple):
 class _Form(NamedTuple):
     kind: str
     anchor: bytes
-    pattern: re.Pattern[bytes]
+    pattern: bytes  # compiled when its anchor is met, which is hardly ever
     least_bits: float = 3.0  # of each character of the secret: what is less is a placeholder
     solid: bool = False  # words with dashes between them have this form as well, and are none
 
 
 def _form(kind: str, anchor: str, pattern: str, least_bits: float = 3.0, *, solid: bool = False) -> _Form:
-    return _Form(kind, anchor.encode(), re.compile(pattern.encode()), least_bits, solid)
+    return _Form(kind, anchor.encode(), pattern.encode(), least_bits, solid)
 
 
 # Each pattern's group `s` is the secret part.
@@ -208,7 +208,7 @@ def _spans(data: bytes) -> list[_Span]:
 def _sure(data: bytes, span: _Span) -> Iterator[Hit]:
     for form in _FORMS:
         if data.find(form.anchor, *span) >= 0:
-            for match in form.pattern.finditer(data, *span):
+            for match in re.compile(form.pattern).finditer(data, *span):
                 secret = match["s"]
                 if _is_real(secret, form.least_bits) and (not form.solid or _looks_random(secret)):
                     yield Hit(data.count(b"\n", 0, match.start()) + 1, form.kind, True)

@@ -97,7 +97,7 @@ def scan(
                 if not read:
                     continue
                 sha256, seen, hits = read
-            if not screen.keeps(path, hits, seen.st_size):
+            if hits is not None and not screen.keeps(path, hits, seen.st_size):
                 continue
         entry = Entry(path, EntryKind.FILE, sha256, seen.st_size, bool(seen.st_mode & 0o100))
         entries.append(entry)
@@ -115,9 +115,9 @@ def write_blobs(tree: Tree, missing: Iterable[str], stream: BinaryIO) -> None:
 
 def _read(
     root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]
-) -> tuple[str, os.stat_result, list[Hit]] | None:
-    """The file's hash with its facts, which did not change meanwhile, and the secrets in it. None: it was removed since
-    it was listed."""
+) -> tuple[str, os.stat_result, list[Hit] | None] | None:
+    """The file's hash with its facts, which did not change meanwhile, and the secrets in it: None where neither its
+    name nor its text has any. None alone: it was removed since it was listed."""
     for _ in range(_TRIES):
         read_at_ns, beginning = now_ns(), list[bytes]()
         try:
@@ -128,9 +128,9 @@ def _read(
             raise unreadable(path, error) from error
         if sha256 and unchanged(before, after):
             hits = secrets_in(b"".join(beginning), kind_of(path))
-            note = [EDITION, *hits] if hits or secret_file(path) else EDITION
-            hashes.learn(path, after, sha256, read_at_ns, note)
-            return sha256, after, hits
+            told = bool(hits or secret_file(path))
+            hashes.learn(path, after, sha256, read_at_ns, [EDITION, *hits] if told else EDITION)
+            return sha256, after, hits if told else None
     raise SnapshotRefused(
         f"`{path}` changed each of the {_TRIES} times it was read",
         hint=f"try again once nothing writes to it, or add it to {STOKERIGNORE}",

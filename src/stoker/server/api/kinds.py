@@ -98,7 +98,10 @@ class _Items:
     def read(self, value: Plain, path: str) -> tuple[Any, ...]:
         if not isinstance(value, list):
             raise wrong(path, value, self)
-        return tuple(self.item.read(one, f"{path}[{at}]") for at, one in enumerate(value))
+        try:
+            return tuple([self.item.read(one, "") for one in value])
+        except Problems:  # once more, to name it: the path of each of a thousand items takes longer than reading them
+            return tuple([self.item.read(one, f"{path}[{at}]") for at, one in enumerate(value)])
 
     def schema(self) -> dict[str, Any]:
         return {"type": "array", "items": self.item.schema()}
