@@ -1,7 +1,8 @@
-"""Scripts after the shape of public ones, as they are and with the job file that `stoker init` wrote, evicted twice."""
+"""Scripts after the shape of public ones, with the job file that `stoker init` wrote: run as they are, and evicted."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -10,35 +11,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from shapes import SCRIPTS, SHAPES, Shape
 
 from stoker.client import launch
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.settings import Settings, from_environment
 
-SCRIPTS = Path(__file__).with_name("scripts")
-PATIENCE_S = 90.0
+PATIENCE_S = 120.0
 
 
-class Story(NamedTuple):
-    """What a script prints after each unit of work, the model that it leaves, and what is to be run before."""
-
-    done: str
-    model: str
-    lost: int  # units of work that may be repeated: one interval between its saves, and the one that is under way
-    prepare: str = ""
-
-
-STORIES = {
-    "constants": Story(r"^epoch (\d+): loss", "state.pt", 2),
-    "imagenet": Story(r"^Epoch: \[(\d+)\]", "checkpoint.pth.tar", 2),
-    "nanogpt": Story(r"^iter (\d+): loss", "ckpt.pt", 4, "data/shakespeare/prepare.py"),
-    "writes_to_cwd": Story(r"^Epoch (\d+)/45", "epoch_45.npz", 2),
-    "lightning_cli": Story(r"^epoch (\d+) done", "lightning_logs/version_*/checkpoints/*.ckpt", 2),
-}
+def _marked(names: list[str]) -> list[object]:
+    """Those that are quick are part of every check."""
+    return [
+        pytest.param(name, marks=pytest.mark.heavy if SHAPES[name].story.quick else pytest.mark.slow) for name in names
+    ]
 
 
 @pytest.fixture
@@ -52,40 +41,64 @@ def wait(ready: Callable[[], object], what: str) -> None:
     until = time.monotonic() + PATIENCE_S
     while not ready():
         assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
-@pytest.mark.heavy
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", STORIES)
+def submitted(name: str, shape: Shape, tmp_path: Path, settings: Settings) -> tuple[Run, Path]:
+    """A run of the script, with the job file as `stoker init` writes it."""
+    if shape.story.needs and not importlib.util.find_spec(shape.story.needs):
+        pytest.skip(f"needs {shape.story.needs}, which is not installed for tests")
+    shutil.copytree(SCRIPTS / name, tmp_path / name)
+    place = tmp_path / name / shape.folder
+    if shape.story.prepare:
+        subprocess.run([sys.executable, shape.story.prepare], cwd=place, check=True)
+    stoker = str(Path(sys.executable).with_name("stoker"))
+    for words in (["init"], ["run", "--detach", "--name", "it"]):
+        subprocess.run([stoker, *words], cwd=place, env=dict(settings.environ), check=True)
+    return Client.connect(settings).run("it"), place
+
+
+def done(run: Run, attempt: int, shape: Shape) -> list[int]:
+    if len(run.refresh().facts.attempts) < attempt:
+        return []
+    log = b"".join(run.logs(attempt=attempt)).decode()
+    return [int(one) for one in re.findall(shape.story.done, log, re.M)]
+
+
+def check_results(run: Run, place: Path, shape: Shape) -> None:
+    assert run.facts.state == "succeeded", run.facts.reason
+    brought = place / "outputs" / "it"
+    assert list(brought.glob(shape.story.model)), sorted(str(one.relative_to(brought)) for one in brought.rglob("*"))
+    assert shape.story.metric in {name for point in run.metrics() for name in point.values}
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("name", _marked([name for name, shape in SHAPES.items() if shape.story.lost]))
 def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
     name: str, tmp_path: Path, settings: Settings
 ) -> None:
-    story, place = STORIES[name], tmp_path / name
-    shutil.copytree(SCRIPTS / name, place)
-    if story.prepare:
-        subprocess.run([sys.executable, story.prepare], cwd=place, check=True)
-    stoker = [str(Path(sys.executable).with_name("stoker"))]
-    subprocess.run([*stoker, "init"], cwd=place, env=dict(settings.environ), check=True)
-    subprocess.run([*stoker, "run", "--detach", "--name", "it"], cwd=place, env=dict(settings.environ), check=True)
-    run = Client.connect(settings).run("it")
-
-    def done(attempt: int) -> list[int]:
-        log = b"".join(run.logs(attempt=attempt)).decode() if len(run.refresh().facts.attempts) >= attempt else ""
-        return [int(one) for one in re.findall(story.done, log, re.M)]
-
+    shape = SHAPES[name]
+    run, place = submitted(name, shape, tmp_path, settings)
     for attempt in (1, 2):
-        wait(lambda attempt=attempt: len(done(attempt)) >= 5, f"five units of attempt {attempt}")
+        wait(lambda attempt=attempt: len(done(run, attempt, shape)) >= 5, f"five units of attempt {attempt}")
         wait(lambda: _is_safe(run), "a commit")
         run.evict(notice_s=2.0)
-        wait(lambda attempt=attempt: done(attempt + 1), f"attempt {attempt + 1}")
+        wait(lambda attempt=attempt: done(run, attempt + 1, shape), f"attempt {attempt + 1}")
     wait(lambda: not run.refresh().facts.open, "the end")
-    assert run.facts.state == "succeeded", run.facts.reason
     assert [one.state for one in run.facts.attempts] == ["evicted", "evicted", "ended"]
     for attempt in (1, 2):
-        before, after = done(attempt)[-1], done(attempt + 1)[0]
-        assert before - story.lost < after <= before + 1, (done(attempt), done(attempt + 1))
-    assert list((place / "outputs" / "it").glob(story.model)), sorted((place / "outputs" / "it").rglob("*"))
+        before, after = done(run, attempt, shape), done(run, attempt + 1, shape)
+        assert before[-1] - (shape.story.lost or 0) < after[0] <= before[-1] + shape.story.each, (before, after)
+    check_results(run, place, shape)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [name for name, shape in SHAPES.items() if not shape.story.lost])
+def test_a_script_that_saves_only_at_its_end_runs_as_it_is(name: str, tmp_path: Path, settings: Settings) -> None:
+    run, place = submitted(name, SHAPES[name], tmp_path, settings)
+    wait(lambda: not run.refresh().facts.open, "the end")
+    check_results(run, place, SHAPES[name])
 
 
 def _is_safe(run: Run) -> bool:

@@ -54,6 +54,17 @@ def of(work: Path, named: list[str], paths: list[str], texts: list[str] | None =
             "checkpoints/iter_1",
         ),
         (["study.db"], ["study.db"], "study.db"),
+        (
+            ["runs"],
+            ["runs/train/exp/weights/last.pt", "runs/train/exp/weights/best.pt"],
+            "runs/train/exp/weights/last.pt",
+        ),
+        (
+            ["outputs"],
+            ["outputs/2026-a/last.pth.tar", "outputs/2026-b/last.pth.tar", "outputs/2026-b/summary.csv"],
+            "outputs/2026-b/last.pth.tar",
+        ),
+        (["out"], ["out/final/model.safetensors", "out/final/optimizer.bin"], "out/final"),
     ],
 )
 def test_the_newest_checkpoint_is_the_last_one_written(tmp_path: Path, named, written, expected):

@@ -94,12 +94,20 @@ def _is_checkpoint(one: _Unit) -> bool:
 
 
 def _inside(unit: _Unit, files: dict[str, int]) -> str:
-    """The folder in this one that holds checkpoints; empty where this one is a checkpoint itself."""
+    """The folder that holds checkpoints: one in this one, or this one itself; empty where this one is a checkpoint."""
     begin = f"{unit.path}/"
-    folders = {
-        path[len(begin) :].partition("/")[0] for path in files if path.startswith(begin) and "/" in path[len(begin) :]
-    }
-    return next((begin + name for name in sorted(folders) if _INSIDE.fullmatch(name)), "")
+    below = [path[len(begin) :] for path in files if path.startswith(begin)]
+    folders = {path.partition("/")[0] for path in below if "/" in path}
+    named = next((begin + name for name in sorted(folders) if _INSIDE.fullmatch(name)), "")
+    if named or _is_checkpoint(unit) or _is_pointer(unit):
+        return named
+    # A folder for one start of the script, such as `runs/exp2` or `2026-05-01-resnet`: what is in it is meant.
+    return unit.path if any(_speaks_of_one(path) for path in below) else ""
+
+
+def _speaks_of_one(path: str) -> bool:
+    names = [name for name in path.split("/") if not _OTHER_FILE.fullmatch(name) and not _OTHER_FOLDER.fullmatch(name)]
+    return any(_POINTER.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
 
 
 def _pointed_at(unit: _Unit, work: Path) -> str:

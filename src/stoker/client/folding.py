@@ -11,9 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from stoker.client.localcode import LocalCode, local_code
+
 UNKNOWN = "*"
 _SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
 _DEEPEST = 20
+_MOST_STEPS = 2_000  # for one text: calls of calls would take for ever
 _JOINING = ("join", "joinpath", "Path", "PurePath", "PosixPath")
 _PASSING = (
     "str",
@@ -33,16 +36,30 @@ _PASSING = (
 class Values:
     """What names stand for: variables, parameters with a default, flags, and keys of a configuration.
 
-    A name that is given different texts in different places keeps the first: scripts that reuse a name are rare.
+    Of a name that is given different texts in different places, the first that is known counts.
     """
 
-    names: dict[str, ast.expr] = field(default_factory=dict)
+    names: dict[str, list[ast.expr]] = field(default_factory=dict)
     known: dict[str, str] = field(default_factory=dict)  # flags and keys, by the name that a script uses for them
     forced: dict[str, str] = field(default_factory=dict)  # flags whose value the job file gives
+    code: LocalCode = field(default_factory=LocalCode)
+    _choice: int = 0  # which of several calls tells what a parameter is
+    _steps: int = 0
+    _busy: set[str] = field(default_factory=set)  # names whose text is being found
+
+    def texts(self, node: ast.expr | None) -> list[str]:
+        """Every text that it is known to be, where it depends on how a function is called."""
+        found: dict[str, None] = {}
+        for self._choice in range(4):
+            if text := self.text(node):
+                found[text] = None
+        self._choice = 0
+        return list(found)
 
     def text(self, node: ast.expr | None, depth: int = 0) -> str | None:
         """None where nothing of it is known."""
-        if node is None or depth > _DEEPEST:
+        self._steps = self._steps + 1 if depth else 0
+        if node is None or depth > _DEEPEST or self._steps > _MOST_STEPS:
             return None
         match node:
             case ast.Constant(value=str(text)):
@@ -52,7 +69,7 @@ class Values:
             case ast.JoinedStr(values=parts):
                 return self._joined(parts, depth)
             case ast.Name(id=name):
-                return self._named(name, depth)
+                return self._parameter(node, depth) or self._named(name, depth)
             case ast.Attribute(attr=name):
                 return self._attribute(node, name, depth)
             case ast.Subscript(slice=ast.Constant(value=str(name))):
@@ -71,12 +88,22 @@ class Values:
                 return self._called(node, depth)
         return None
 
+    def _parameter(self, node: ast.Name, depth: int) -> str | None:
+        if node not in self.code.owners or node.id in self.forced:
+            return None
+        found = [text for one in self.code.given(node) if (text := self.text(one, depth + 1)) is not None]
+        return found[min(self._choice, len(found) - 1)] if found else None
+
     def _named(self, name: str, depth: int) -> str | None:
         if name in self.forced:
             return self.forced[name]
-        if name in self.names and (text := self.text(self.names[name], depth + 1)) is not None:
-            return text
-        return self.known.get(name)
+        found = None
+        if name in self.names and name not in self._busy:
+            self._busy.add(name)  # `path = path / "more"` would never end
+            texts = (self.text(one, depth + 1) for one in self.names[name])
+            found = next((text for text in texts if text is not None), None)
+            self._busy.remove(name)
+        return self.known.get(name) if found is None else found
 
     def _attribute(self, node: ast.Attribute, name: str, depth: int) -> str | None:
         """`args.save_dir`, `cfg.train.dir`, `self.path`, and `path.parent`."""
@@ -104,7 +131,7 @@ class Values:
             return self.text(call.args[0], depth + 1)
         if name == "get" and len(call.args) > 1:
             return self.text(call.args[1], depth + 1)
-        return None
+        return next((text for one in self.code.results(call) if (text := self.text(one, depth + 1))), None)
 
     def _formatted(self, text: str | None, given: ast.expr, depth: int) -> str | None:
         """`"%s/net_%d.pt" % (folder, epoch)`"""
@@ -130,13 +157,14 @@ class Values:
         return between.join(shown)
 
 
-def gather(tree: ast.AST) -> Values:
-    """The variables of a script, and the parameters of its functions."""
-    values = Values()
-    for node in ast.walk(tree):
-        for name, value in _bindings(node):
-            if not (isinstance(value, ast.Constant) and value.value in (None, "")):
-                values.names.setdefault(name, value)
+def gather(*trees: ast.AST) -> Values:
+    """The variables of a script and of its modules, and the parameters of their functions."""
+    values = Values(code=local_code(trees))
+    for tree in trees:
+        for node in ast.walk(tree):
+            for name, value in _bindings(node):
+                if not (isinstance(value, ast.Constant) and value.value in (None, "")):
+                    values.names.setdefault(name, []).append(value)
     return values
 
 
@@ -167,7 +195,10 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _target(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(target, ast.Name):
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for one, other in zip(target.elts, value.elts, strict=False):
+            yield from _target(one, other)
+    elif isinstance(target, ast.Name):
         yield target.id, value
     elif isinstance(target, ast.Attribute):
         yield f"self.{target.attr}", value
@@ -184,3 +215,12 @@ def flatten(config: object, prefix: str = "") -> dict[str, str]:
             elif prefix.count(".") < 5:
                 found |= {name: text for name, text in flatten(value, f"{prefix}{key}.").items() if name not in found}
     return found
+
+
+def empty_keys(config: object) -> set[str]:
+    """Keys of the first level that have no value."""
+    return (
+        {str(key) for key, value in list(config.items())[:500] if value is None}
+        if isinstance(config, Mapping)
+        else set()
+    )

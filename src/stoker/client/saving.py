@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from stoker.client.folding import UNKNOWN, Values
+from stoker.client.localcode import name_of
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")  # that a library fills in, as in `model-{epoch:02d}.keras`
 _CHECKPOINT = re.compile(r"(?i)ckpt|check_?point|(^|[/_.-])(last|latest|epoch|step|iter|snapshot|state|resume)")
@@ -29,7 +30,13 @@ _SAVERS: dict[str, tuple[int, tuple[str, ...]]] = {
     "copyfile": (1, ("dst",)),
     "copy": (1, ("dst",)),
     "save_checkpoint": (0, ("filepath", "save_dir")),
+    "replace": (1, ("dst",)),
+    "rename": (1, ("dst",)),
+    "move": (1, ("dst",)),
 }
+_OF_MODULES = ("replace", "rename", "move", "copy")  # of `os` and `shutil`: texts and dictionaries have them, too
+# What these write is a model whatever it is called; without a suffix it is a folder.
+_MODEL_SAVERS = ("save_model", "save_weights", "save_pretrained", "save_state", "save_checkpoint")
 _CALLBACKS: dict[str, tuple[str, ...]] = {  # what saves again and again, and which argument says where
     "ModelCheckpoint": ("filepath", "dirpath"),
     "BackupAndRestore": ("backup_dir",),
@@ -63,16 +70,20 @@ class Saving:
         return any(_meet(saved, loaded) for saved in self.checkpoints for loaded in self.loads)
 
 
-def saving(tree: ast.AST, values: Values, imports: set[str]) -> Saving:
+def saving(trees: Iterable[ast.AST], values: Values, imports: set[str]) -> Saving:
     found, saved = Saving(), list[tuple[str, bool]]()
-    for node in ast.walk(tree):
+    for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = values.code.passes_to(node) or name_of(node)
             saved += [(path, surely) for path, surely in _saved(node, name, values, imports) if path]
             if name in _LOADERS or name in _LOADERS_ALONE:
-                found.loads += [path for one in _places(node, name) if (path := _path(values.text(one)))]
+                found.loads += [
+                    path for one in _places(node, name) for text in values.texts(one) if (path := _path(text))
+                ]
     for path, surely in saved:
         again = any(_meet(path, loaded) for loaded in found.loads)
+        if not surely and not again and not _is_named(path) and PurePosixPath(path).suffix != ".txt":
+            continue  # a file that was moved, and is nothing that is trained
         target = found.checkpoints if surely or again or _CHECKPOINT.search(path) or UNKNOWN in path else found.models
         if path not in target:
             target.append(path)
@@ -106,16 +117,24 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
 
 def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], values: Values) -> Iterator[str]:
     number, keys = _SAVERS[name]
+    if name in _OF_MODULES and not (
+        isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in ("os", "shutil")
+    ):
+        return
     places = [given[key] for key in keys if key in given]
     if name == "save" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
         number = 0  # `model.save(path)`
     if not places and len(call.args) > number:
         places = [call.args[number]]
-    for place in places:
-        path = _path(values.text(place))
-        folder = name in ("save_pretrained", "save_state", "save_checkpoint") and not PurePosixPath(path).suffix
-        if path and (folder or _MODEL_FILE.search(path)):
+    for path in (_path(text) for place in places for text in values.texts(place)):
+        folder = name in _MODEL_SAVERS and not PurePosixPath(path).suffix
+        if path and (folder or name in (*_MODEL_SAVERS, *_OF_MODULES) or _is_named(path)):
             yield _folder(path) if folder else path
+
+
+def _is_named(path: str) -> bool:
+    """Whether its name is one of a model or a checkpoint; a folder was found to be one before."""
+    return path.endswith("/") or bool(_MODEL_FILE.search(path) or _CHECKPOINT.search(PurePosixPath(path).name))
 
 
 def _places(call: ast.Call, name: str) -> list[ast.expr]:
@@ -126,7 +145,8 @@ def _places(call: ast.Call, name: str) -> list[ast.expr]:
 def _names_called(values: Values) -> set[str]:
     return {
         getattr(one.func, "id", getattr(one.func, "attr", ""))
-        for one in values.names.values()
+        for every in values.names.values()
+        for one in every
         if isinstance(one, ast.Call)
     }
 

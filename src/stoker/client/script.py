@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from stoker.client.folding import Values, flatten, gather
+from stoker.client.flags import Flag, declared, of_functions, texts
+from stoker.client.folding import Values, empty_keys, flatten, gather
+from stoker.client.localcode import modules
 from stoker.client.saving import Saving, saving
 
 _MOST_BYTES = 500_000
@@ -33,22 +35,9 @@ _WRITERS |= {"mkdir", "to_csv", "savefig", "SummaryWriter", "CSVLogger", "Tensor
 _KEYWORDS = {"output_dir", "default_root_dir", "save_dir", "dirpath", "log_dir", "logging_dir", "checkpoint_dir"}
 _FOLDER_NAME = re.compile(r"(?i)(.*_)?(out|output|outputs|save|result|results|model|models|checkpoint|ckpt|log)s?_dir")
 _SECRET = re.compile(r"[A-Z][A-Z0-9_]*(TOKEN|API_KEY|SECRET|PASSWORD)")
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE")
 _TRAINS = ("backward", "fit", "partial_fit", "train_on_batch", "value_and_grad", "boost", "optimize", "zero_grad")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "GradientTape")
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """An option the script takes on its command line."""
-
-    name: str  # with its dashes
-    default: str | None = None
-    required: bool = False
-    switch: bool = False  # it takes no value
-
-    @property
-    def dest(self) -> str:
-        return self.name.lstrip("-").replace("-", "_")
 
 
 @dataclass(slots=True)
@@ -66,7 +55,11 @@ class Script:
     inside: bool = False  # it imports from its own package, and so has to be run with `-m`
     settings: dict[str, str] = field(default_factory=dict)  # what its module says, which nanoGPT and others let one set
     takes_settings: bool = False  # `--name=value` sets one of those
+    empty_settings: set[str] = field(default_factory=set)  # keys of its configuration that are `null`
+    ranks_read: bool = False  # it reads RANK and its like, or starts a process group with them
+    ranks_asked: bool = False  # it asks first whether they are there, or sets them itself
     tree: ast.Module | None = None
+    modules: dict[Path, ast.Module] = field(default_factory=dict)  # of the same folder, once they are followed
     values: Values = field(default_factory=Values)
 
     @property
@@ -77,10 +70,34 @@ class Script:
     def distributed(self) -> bool:
         return "torch.distributed" in self.imports
 
+    @property
+    def needs_ranks(self) -> bool:
+        """Started alone it would fail: a launcher has to tell it its rank."""
+        return self.ranks_read and not self.ranks_asked
+
     def saving(self, given: dict[str, str]) -> Saving:
         """What it saves where, once these flags are given."""
         self.values.forced = given
-        return saving(self.tree, self.values, self.imports) if self.tree else Saving()
+        return saving([self.tree, *self.modules.values()], self.values, self.imports) if self.tree else Saving()
+
+    def follow(self, folder: Path) -> None:
+        """Reads the modules that it imports from the folder: they may be what saves, and what takes its flags."""
+        if self.tree is None or self.modules:
+            return
+        self.modules = modules(folder / self.path, folder, self.tree)
+        known = self.values.known
+        self.values = gather(self.tree, *self.modules.values())
+        inside = Script(self.path, values=self.values)
+        for module in self.modules.values():
+            for node in ast.walk(module):
+                _note(inside, node)
+            config = flatten(_configuration(folder, module))
+            known |= {name: text for name, text in config.items() if name not in known}
+        self.flags = self.flags or inside.flags
+        self.writes += [one for one in inside.writes if one not in self.writes]
+        self.ranks_read, self.ranks_asked = self.ranks_read or inside.ranks_read, self.ranks_asked or inside.ranks_asked
+        self.secrets += [one for one in inside.secrets if one not in self.secrets]
+        self.values.known = _defaults(self.flags) | known
 
 
 def look(path: Path, name: str) -> Script | None:
@@ -101,18 +118,26 @@ def look(path: Path, name: str) -> Script | None:
         for target in node.targets
         if (name := getattr(target, "id", ""))
     }
-    script.values.known |= _configuration(path.parent, tree)
-    script.values.known |= {flag.dest: flag.default for flag in script.flags if flag.default}
+    script.flags += of_functions(tree, script.imports)
+    root = path.parents[len(PurePosixPath(name).parts) - 1]
+    config = _configuration(path.parent, tree) or _configuration(root, tree)
+    script.values.known |= flatten(config)
+    script.empty_settings = empty_keys(config)
+    script.values.known |= _defaults(script.flags)
     return script
 
 
-def _configuration(folder: Path, tree: ast.Module) -> dict[str, str]:
-    """Of a YAML file that the script names, as with Hydra: its texts by their keys."""
-    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    names = [text for text in sorted(texts) if re.fullmatch(r"[\w./-]+\.ya?ml", text)]
+def _defaults(flags: Iterable[Flag]) -> dict[str, str]:
+    return {flag.dest: flag.default for flag in flags if flag.default and flag.default not in ("True", "False")}
+
+
+def _configuration(folder: Path, tree: ast.Module) -> object:
+    """What a YAML file says that the script names, as with Hydra; None where there is none."""
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+\.ya?ml", text)]
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
-            places = [text for text in sorted(texts) if re.fullmatch(r"[\w./-]+", text) and (folder / text).is_dir()]
+            places = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+", text) and (folder / text).is_dir()]
             names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
     for name in names[:5]:
         file = folder / name
@@ -120,10 +145,10 @@ def _configuration(folder: Path, tree: ast.Module) -> dict[str, str]:
             import yaml  # a part of second that only such scripts cost
 
             try:
-                return flatten(yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+                return yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
             except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
                 continue
-    return {}
+    return None
 
 
 def _does(node: ast.stmt) -> bool:
@@ -153,8 +178,13 @@ def _note(script: Script, node: ast.AST) -> None:
             name
         ):
             _note_written(script, path, is_folder=True)
-        case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name))):
+        case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name)), ctx=context):
             _note_variable(script, name)
+            if name in _RANKS:
+                script.ranks_read = script.ranks_read or isinstance(context, ast.Load)
+                script.ranks_asked = script.ranks_asked or isinstance(context, ast.Store)
+        case ast.Compare(left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn()]) if name in _RANKS:
+            script.ranks_asked = True
 
 
 def _note_import(script: Script, module: str) -> None:
@@ -166,14 +196,21 @@ def _note_call(script: Script, call: ast.Call) -> None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     script.trains = script.trains or name in _TRAINERS or (name in _TRAINS and isinstance(call.func, ast.Attribute))
     if name in ("add_argument", "option", "argument") or name.startswith("DEFINE_"):
-        script.flags += _flags(call, script.values)
+        script.flags += declared(call, script.values)
     elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
         script.flags.append(Flag("--output_dir", None, required=True))
     elif name in ("exec", "ConfigStore", "apply_overrides") or "configurator" in name:
         script.takes_settings = True
     elif name in ("getenv", "get") and "environ" in ast.unparse(call.func) + name:
-        for word in _texts(call.args[:1]):
+        for word in texts(call.args[:1]):
             _note_variable(script, word)
+            script.ranks_asked = script.ranks_asked or word in _RANKS
+    elif name == "init_process_group":
+        script.ranks_read = script.ranks_read or not {"rank", "init_method", "store"} & {
+            one.arg for one in call.keywords
+        }
+    elif name in ("spawn", "is_torchelastic_launched"):
+        script.ranks_asked = True
     elif name in _WRITERS:
         target = [call.func.value] if isinstance(call.func, ast.Attribute) and name in ("mkdir", "write_text") else []
         folded = [script.values.text(one) or "" for one in (*call.args, *target)]
@@ -182,35 +219,6 @@ def _note_call(script: Script, call: ast.Call) -> None:
     for keyword in call.keywords:
         if keyword.arg in _KEYWORDS:
             _note_written(script, script.values.text(keyword.value) or "", is_folder=True)
-
-
-def _flags(call: ast.Call, values: Values) -> Iterator[Flag]:
-    """As argparse, click and absl declare them."""
-    names = [text for text in _texts(call.args) if text.startswith("--")]
-    given = {keyword.arg: keyword.value for keyword in call.keywords}
-    kind = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    default, required, action = given.get("default"), given.get("required"), given.get("action")
-    if kind.startswith("DEFINE_") and call.args and _texts(call.args[:1]):
-        names = [f"--{_texts(call.args[:1])[0]}"]
-        default = call.args[1] if len(call.args) > 1 else default
-    if names:
-        empty = isinstance(default, ast.Constant) and default.value is None
-        boolean = isinstance(default, ast.Constant) and isinstance(default.value, bool)
-        switch = "store_" in "".join(_texts([action] if action else [])) or "is_flag" in given
-        yield Flag(
-            names[0].partition("/")[0],
-            str(default.value)
-            if isinstance(default, ast.Constant) and not empty
-            else None
-            if empty
-            else values.text(default),
-            isinstance(required, ast.Constant) and required.value is True,
-            switch or (boolean and kind in ("option", "DEFINE_bool", "DEFINE_boolean")),
-        )
-
-
-def _texts(nodes: list[ast.expr]) -> list[str]:
-    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def _note_written(script: Script, text: str, *, is_folder: bool) -> None:

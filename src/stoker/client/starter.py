@@ -9,22 +9,22 @@ import shlex
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from stoker.client.candidates import candidates
-from stoker.client.script import Flag, Script, look
+from stoker.client.flags import Flag
+from stoker.client.resumeflag import resume_arguments
+from stoker.client.script import Script, look
 from stoker.client.starterplaces import Places, places
 from stoker.errors import BadInput
 from stoker.model.commandline import commands
 
 _OUTPUT_FLAG = re.compile(
-    r"(output|outputs|out|save|result|results|model|artifacts)[_-](dir|folder|root|directory)|outputs?|out|outdir|outf"
+    r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"
+    r"(dir|folder|root|directory)|outputs?|out|outf|output[_-]path|work[_-]?space"
 )
 _OUTPUT_FILE_FLAG = re.compile(r"(output|out|save|model_save|save_model)[_-](file|path)")
 _CHECKPOINT_FLAG = re.compile(r"(checkpoint|ckpt)s?[_-](dir|folder|root|directory)|checkpoints|ckpts")
-_RESUME_FLAG = re.compile(
-    r"(resume|restore)([_-](from|path|checkpoint|ckpt|file|training|model|weights|run|state|dir))*"
-    r"|ckpt[_-]path|load[_-](checkpoint|ckpt)|(from|start)[_-](checkpoint|ckpt)|checkpoint[_-](path|file)"
-)
 _DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
 _COLUMN = 40
@@ -54,20 +54,26 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     if script is None and start is None:
         lines = [_HEAD, _name(folder), _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""]
         return Proposal("\n".join(lines))
-    script = (_inner(folder, start) if start else script) or Script(start or "")
-    text = "\n".join(_lines(folder, script, f"bash {shlex.quote(start)}" if start else ""))
-    return Proposal(text, start or script.path, found.others if found else ())
+    inner = _inner(folder, start) if start else None
+    script = (inner.script if inner else script) or Script(start or "")
+    script.follow(folder)
+    text = "\n".join(
+        _lines(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
+    )
+    others = [one for one in found.others if folder / one not in script.modules] if found else []
+    return Proposal(text, start or script.path, tuple(others))
 
 
 _HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker plan` shows what that would do."
 _NO_SCRIPT = "no script was found here: write your command"
 
 
-def _lines(folder: Path, script: Script, wrapped: str) -> list[str]:
+def _lines(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> list[str]:
     data = {} if wrapped else _data(script, folder)
     command = wrapped or _command(script, data)
-    found = places(script, _given(script, command), command)
-    resume = "" if wrapped else _resume(script, resumes=found.resumes)
+    given = _told_by(script, words) if wrapped else _given(script, command)
+    resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
+    found = places(script, given, command, told_to_resume=bool(resume))
     lines = [_HEAD, _name(folder), f"run: {_scalar(command)}"]
     lines += [] if wrapped else _about_flags(script, f"{command} {resume}")
     if data:
@@ -102,11 +108,24 @@ def _wrapper(folder: Path) -> str | None:
     return next((name for name in likely if "train" in name), likely[0] if likely else None)
 
 
-def _inner(folder: Path, wrapper: str) -> Script | None:
+class _Inner(NamedTuple):
+    script: Script | None
+    words: tuple[str, ...]  # that it is started with
+
+
+def _inner(folder: Path, wrapper: str) -> _Inner | None:
     """The script that a wrapper starts last."""
     lines = commands((folder / wrapper).read_text(errors="replace")) if (folder / wrapper).is_file() else []
-    starts = [one.script for one in lines if one.script.endswith(".py") and (folder / one.script).is_file()]
-    return look(folder / starts[-1], starts[-1]) if starts else None
+    found = [(one.script or f"{one.module.replace('.', '/')}.py", one.words) for one in lines if one.trains]
+    starts = [(path, words) for path, words in found if path.endswith(".py") and (folder / path).is_file()]
+    return _Inner(look(folder / starts[-1][0], starts[-1][0]), starts[-1][1]) if starts else None
+
+
+def _told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
+    """What flags stand for where a command gives them plain values."""
+    given = dict(one.split("=", 1) for one in words if one.startswith("--") and "=" in one)
+    given |= {one: two for one, two in pairwise(words) if one.startswith("--") and not two.startswith("-")}
+    return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
 
 
 def _name(folder: Path) -> str:
@@ -118,9 +137,9 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     words = _start(script)
     for flag in script.flags:
         bare = flag.name.lstrip("-")
-        if flag.switch:
+        if flag.switch or flag.positional:
             continue
-        if _OUTPUT_FLAG.fullmatch(bare):
+        if _OUTPUT_FLAG.fullmatch(bare.lower()):
             words += [flag.name, "${outputs}"]
         elif _OUTPUT_FILE_FLAG.fullmatch(bare) and flag.default:
             words += [flag.name, "${outputs}/" + shlex.quote(Path(flag.default).name)]
@@ -149,27 +168,6 @@ def _given(script: Script, command: str) -> dict[str, str]:
         for flag in script.flags
         if "${outputs}" in values.get(flag.name, "") or "${checkpoints}" in values.get(flag.name, "")
     }
-
-
-def resume_arguments(script: Script) -> str:
-    """The arguments that make a script resume, whatever it does without them; empty where none are known."""
-    return _resume(script, resumes=False)
-
-
-def _resume(script: Script, *, resumes: bool) -> str:
-    """The arguments that make the script resume; empty where it needs none, or they are not known."""
-    if script.settings.get("init_from") and script.takes_settings:
-        return "--init_from=resume"
-    for flag in script.flags:
-        bare = flag.name.lstrip("-")
-        if bare in ("init_from", "init-from"):
-            return f"{flag.name} resume"
-        if not _RESUME_FLAG.fullmatch(bare) or (flag.default and resumes and not flag.switch):
-            continue
-        if flag.switch:
-            return flag.name
-        return f"{flag.name} True" if flag.default in ("True", "False") else f"{flag.name} ${{checkpoint.newest}}"
-    return ""
 
 
 def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
@@ -234,7 +232,10 @@ def _environment(folder: Path) -> list[str]:
 
 def _rest(script: Script) -> list[str]:
     lines = [_row("on: local", "a provider or a cluster")]
-    if script.distributed:
+    if script.needs_ranks:
+        why = "the script reads RANK and LOCAL_RANK, which torchrun sets"
+        lines += [_row("launcher: torchrun", why), _row("processes: gpus", "one rank per GPU; one where there is none")]
+    elif script.distributed:
         lines += [_row("# processes: gpus", "one rank per GPU"), _row("# launcher: torchrun", "or plain, mpi")]
     if script.secrets:
         names = ", ".join(script.secrets)

@@ -21,8 +21,8 @@ from stoker.client.certify.verdict import control_differs, differs, is_comparabl
 from stoker.client.client import Client
 from stoker.client.fetching import Wanted, What
 from stoker.client.handle import Run
+from stoker.client.resumeflag import resume_arguments
 from stoker.client.script import look
-from stoker.client.starter import resume_arguments
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.checkpoint import CheckpointSet
@@ -257,7 +257,10 @@ class Certification:
         source = self.folder / Path(self.job.source).expanduser()
         starts = [one.script for one in commands(self.job.run) if one.script.endswith(".py")]
         script = look(source / starts[-1], starts[-1]) if starts else None
-        return resume_arguments(script) if script else ""
+        if script is None:
+            return ""
+        script.follow(source)
+        return resume_arguments(script)
 
     def _code(self) -> tuple[code.CodeLine, ...]:
         snapshot = self.runs[0].facts.snapshot

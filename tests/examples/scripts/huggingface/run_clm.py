@@ -35,12 +35,13 @@ class Tiny(PreTrainedModel):
 class Pace(TrainerCallback):
     def on_epoch_end(self, args, state, control, **kwargs):
         time.sleep(0.35)
+        print(f"epoch {state.epoch:.0f} ends", flush=True)
 
 
 def main():
     parser = HfArgumentParser((ModelArguments, TrainingArguments))
     model_args, training_args = parser.parse_args_into_dataclasses()
-    training_args.num_train_epochs, training_args.save_strategy = 14, "epoch"
+    training_args.num_train_epochs, training_args.save_strategy = 25, "epoch"
     last_checkpoint = None
     if os.path.isdir(training_args.output_dir):
         last_checkpoint = get_last_checkpoint(training_args.output_dir)

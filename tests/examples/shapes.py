@@ -1,0 +1,258 @@
+"""Scripts after the shape of public ones: the job file that each is to get, and what it does when it is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+SCRIPTS = Path(__file__).with_name("scripts")
+NEWEST = "${checkpoint.newest}"
+
+
+class Story(NamedTuple):
+    """What a script prints after each unit of work, a metric that it reports, and the model that it leaves."""
+
+    done: str
+    metric: str
+    model: str
+    lost: int | None = 2  # units that may be repeated: one interval between its saves, and the one that is under way
+    each: int = 1  # units between two of the lines
+    prepare: str = ""
+    quick: bool = False  # part of every check
+    needs: str = ""  # a package that is not installed for tests
+
+
+class Shape(NamedTuple):
+    run: str
+    outputs: str
+    checkpoints: tuple[str, ...]
+    story: Story
+    resume: str | None = None
+    launcher: str = "auto"
+    folder: str = ""  # that a user is in
+
+
+ANEW = None  # it loads nothing: after an eviction it begins again
+
+SHAPES = {
+    "bash_wrapper": Shape(
+        "bash train.sh", "outputs", ("fitted",), Story(r"^epoch=(\d+) loss", "loss", "fitted/weights.pkl")
+    ),
+    "constants": Shape(
+        "python experiment.py", "saved", ("saved",), Story(r"^epoch (\d+): loss", "loss", "state.pt", quick=True)
+    ),
+    "ddp_snapshot": Shape(
+        "python multigpu_torchrun.py",
+        "outputs",
+        ("snapshot.pt",),
+        Story(r"^\[GPU0\] Epoch (\d+)", "loss", "snapshot.pt", quick=True),
+        launcher="torchrun",
+    ),
+    "detection": Shape(
+        "python tools/train_net.py",
+        "outputs",
+        ("output",),
+        Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 4, 2),
+        "--resume",
+    ),
+    "gan": Shape(
+        "python dcgan.py --outf ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^\[(\d+)/", "Loss_D", "netG_epoch_*.pth", ANEW),
+    ),
+    "glue_no_trainer": Shape(
+        "python run_glue_no_trainer.py --output_dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^epoch (\d+): ", "accuracy", "pytorch_model.bin"),
+        f"--resume_from_checkpoint {NEWEST}",
+    ),
+    "hf_trainer": Shape(
+        "python finetune.py",
+        "results",
+        ("results", "fine-tuned-model"),
+        Story(r"'epoch': '?(\d+)", "loss", "fine-tuned-model/model.safetensors"),
+    ),
+    "huggingface": Shape(
+        "python run_clm.py --output_dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^epoch (\d+) ends", "train_loss", "model.safetensors"),
+    ),
+    "hydra_config": Shape(
+        "python train.py",
+        "outputs",
+        ("ckpt_hydra",),
+        Story(r"^epoch (\d+) ", "train/loss", "ckpt_hydra/epoch_024.pt", needs="hydra"),
+    ),
+    "imagenet": Shape(
+        "python main.py",
+        "outputs",
+        ("checkpoint.pth.tar", "model_best.pth.tar"),
+        Story(r"^Epoch: \[(\d+)\]", "Loss", "checkpoint.pth.tar", quick=True),
+        f"--resume {NEWEST}",
+    ),
+    "jax_flax": Shape(
+        "python train.py --workdir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000060", 4, 2),
+    ),
+    "keras_backup": Shape(
+        "python mnist_convnet.py",
+        "outputs",
+        ("backup", "mnist_convnet.keras"),
+        Story(r"^Epoch (\d+)/25", "accuracy", "mnist_convnet.keras"),
+    ),
+    "keras_checkpoint": Shape(
+        "python train.py", "training_1", ("training_1",), Story(r"^Epoch (\d+)/25", "loss", "cp-0025.keras")
+    ),
+    "keras_transfer": Shape(
+        "python transfer_learning.py --model_dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^Epoch (\d+)/25", "val_accuracy", "final.keras"),
+        f"--load {NEWEST}",
+    ),
+    "learner": Shape(
+        "python train.py", "work", ("work",), Story(r"^epoch (\d+) train_loss", "train_loss", "models/stage-1.pth")
+    ),
+    "lightgbm_continue": Shape(
+        "python train_lgb.py",
+        "lgb_models",
+        ("lgb_models",),
+        Story(r"^\[(\d+)\]", "training's binary_logloss", "final.txt", 4, 2, needs="lightgbm"),
+    ),
+    "lightning_autoencoder": Shape(
+        "python autoencoder.py",
+        "saved_models",
+        ("saved_models",),
+        Story(r"^starting epoch (\d+)", "train_loss", "autoencoder/last.ckpt"),
+    ),
+    "lightning_cli": Shape(
+        "python train.py",
+        "outputs",
+        ("lightning_logs",),
+        Story(r"^epoch (\d+) done", "train_loss", "lightning_logs/version_*/checkpoints/*.ckpt", quick=True),
+        f"--ckpt_path {NEWEST}",
+    ),
+    "makefile": Shape(
+        "python -m trainer.main --exp-dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^epoch (\d+) loss", "loss", "epoch_025.pt"),
+        "--continue",
+    ),
+    "many_scripts": Shape(
+        "python finetune_bert.py --checkpoint_dir ${checkpoints}",
+        "outputs",
+        ("checkpoints",),
+        Story(r"^epoch (\d+)/25", "loss", "checkpoints/latest.pt"),
+        "--resume",
+    ),
+    "mingpt": Shape(
+        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train loss", "chargpt/model.pt", 4, 2)
+    ),
+    "mnist": Shape(
+        "python main.py", "outputs", ("mnist_cnn.pt",), Story(r"^Train Epoch: (\d+)", "Loss", "mnist_cnn.pt", ANEW)
+    ),
+    "nanogpt": Shape(
+        "python train.py",
+        "out",
+        ("out",),
+        Story(r"^iter (\d+): loss", "loss", "ckpt.pt", 4, prepare="data/shakespeare/prepare.py", quick=True),
+        "--init_from=resume",
+    ),
+    "ncf_dllogger": Shape(
+        "python ncf.py --checkpoint_dir ${checkpoints}",
+        "outputs",
+        ("checkpoints",),
+        Story(r"^DLL .* Epoch: (\d+) ", "hr@10", "checkpoints/model.pth"),
+        f"--load_checkpoint_path {NEWEST}",
+    ),
+    "notebook_like": Shape(
+        "python analysis.py", "outputs", ("perceptron.pkl",), Story("^accuracy", "accuracy", "perceptron.pkl", ANEW)
+    ),
+    "optuna_sqlite": Shape(
+        "python tune.py",
+        "outputs",
+        ("study.db", "best_params.pkl"),
+        Story(r"Trial (\d+) finished", "value", "best_params.pkl", needs="optuna"),
+    ),
+    "outside_data": Shape(
+        "python train.py",
+        "outputs",
+        ("checkpoints",),
+        Story(r"^Epoch (\d+)/25", "train loss", "checkpoints/last.pt"),
+        folder="project",
+    ),
+    "package": Shape(
+        "python -m mypkg.train --checkpoint-dir ${checkpoints}",
+        "outputs",
+        ("checkpoints",),
+        Story(r"^epoch=(\d+)", "train_loss", "checkpoints/last.pt"),
+    ),
+    "reinforce": Shape(
+        "python reinforce.py",
+        "policies",
+        ("policies",),
+        Story(r"^Episode (\d+)\t", "Average reward", "policy.pth", 4, 2),
+        "--restore",
+    ),
+    "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 5)),
+    "sklearn_joblib": Shape(
+        "python fit_classifier.py",
+        "models",
+        ("models",),
+        Story(r"^epoch: (\d+) ", "accuracy", "classifier.joblib", needs="sklearn"),
+    ),
+    "src_layout": Shape(
+        "python src/train.py",
+        "outputs",
+        ("work_dirs",),
+        Story(r"epoch (\d+)/25", "train_loss", "work_dirs/base/latest.pth"),
+    ),
+    "timm_like": Shape(
+        "python train.py --output ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^Train: (\d+) ", "Loss", "*/last.pth.tar"),
+        f"--resume {NEWEST}",
+    ),
+    "torchvision_reference": Shape(
+        "python train.py --output-dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^Epoch: \[(\d+)\]", "acc1", "checkpoint.pth"),
+        f"--resume {NEWEST}",
+    ),
+    "vae": Shape(
+        "python main.py",
+        "results",
+        ("results",),
+        Story(r"Epoch: (\d+) Average", "Average loss", "vae_epoch_4.pt", ANEW),
+    ),
+    "word_language_model": Shape(
+        "python main.py --data ${data.data}",
+        "outputs",
+        ("model.pt",),
+        Story(r"end of epoch +(\d+)", "valid loss", "model.pt", ANEW),
+    ),
+    "writes_to_cwd": Shape(
+        "python classify.py", "outputs", ("epoch_*.npz",), Story(r"^Epoch (\d+)/45", "loss", "epoch_45.npz", quick=True)
+    ),
+    "xgboost_callback": Shape(
+        "python train_xgb.py",
+        "xgb_models",
+        ("xgb_models", "model.json"),
+        Story(r"^\[(\d+)\]\ttrain-logloss", "train-logloss", "model.json", 4, needs="xgboost"),
+    ),
+    "yolo": Shape(
+        "python train.py",
+        "outputs",
+        ("runs",),
+        Story(r"^epoch (\d+)/24", "box_loss", "runs/train/exp/weights/last.pt"),
+        f"--resume {NEWEST}",
+    ),
+}

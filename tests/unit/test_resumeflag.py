@@ -1,0 +1,105 @@
+"""Which argument makes a script resume: by its name, and by what the script does with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stoker.client.resumeflag import resume_arguments
+from stoker.client.script import look
+
+HEAD = "import argparse, torch\np = argparse.ArgumentParser()\n"
+LOADS = """
+a = p.parse_args()
+if a.{0}:
+    state = torch.load(a.{0})
+    first = state["epoch"]
+torch.save(model, "last.pt")
+"""
+NEWEST = "${checkpoint.newest}"
+
+
+def resume(tmp_path: Path, code: str, **modules: str) -> str:
+    (tmp_path / "train.py").write_text(code)
+    for name, text in modules.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    script = look(tmp_path / "train.py", "train.py")
+    assert script
+    script.follow(tmp_path)
+    return resume_arguments(script)
+
+
+@pytest.mark.parametrize(
+    ("declared", "expected"),
+    [
+        ('"--resume"', f"--resume {NEWEST}"),
+        ('"--resume", action="store_true"', "--resume"),
+        ('"--resume", nargs="?", const=True, default=False', f"--resume {NEWEST}"),
+        ('"--resume", action=argparse.BooleanOptionalAction', "--resume"),
+        ('"--resume_from_checkpoint", type=str', f"--resume_from_checkpoint {NEWEST}"),
+        ('"--resume-from", default=""', f"--resume-from {NEWEST}"),
+        ('"--auto-resume", action="store_true"', "--auto-resume"),
+        ('"--continue", dest="cont", action="store_true"', "--continue"),
+        ('"--continue_training", action="store_true"', "--continue_training"),
+        ('"--restore", action="store_true"', "--restore"),
+        ('"--restore_path"', f"--restore_path {NEWEST}"),
+        ('"--ckpt"', f"--ckpt {NEWEST}"),
+        ('"--load"', f"--load {NEWEST}"),
+        ('"--load_checkpoint_path"', f"--load_checkpoint_path {NEWEST}"),
+        ('"--checkpoint"', f"--checkpoint {NEWEST}"),
+        ('"--weights"', f"--weights {NEWEST}"),  # its script reads an epoch from it
+        ('"--init_from", default="scratch"', "--init_from resume"),
+        ('"--no-resume", action="store_true"', ""),
+        ('"--checkpoint_every", type=int', ""),
+        ('"--resume_optimizer_only", action="store_true"', ""),
+        ('"--epochs", type=int', ""),
+    ],
+)
+def test_a_flag_is_taken_for_what_it_says(tmp_path: Path, declared: str, expected: str):
+    name = "cont" if "dest" in declared else declared.split('"')[1].lstrip("-").replace("-", "_")
+    assert resume(tmp_path, f"{HEAD}p.add_argument({declared}){LOADS.format(name)}") == expected
+
+
+def test_a_flag_that_says_where_to_save_is_not_one_to_resume_with(tmp_path: Path):
+    saves = "a = p.parse_args()\nif exists(a.ckpt):\n    torch.load(a.ckpt)\ntorch.save(model, a.ckpt)\n"
+    assert resume(tmp_path, f'{HEAD}p.add_argument("--ckpt", default="last.pt")\n{saves}') == ""
+
+
+def test_weights_to_begin_with_are_not_a_checkpoint(tmp_path: Path):
+    begins = "a = p.parse_args()\nmodel.load_state_dict(torch.load(a.weights))\n"
+    assert resume(tmp_path, f'{HEAD}p.add_argument("--weights")\n{begins}') == ""
+
+
+def test_a_flag_that_says_it_goes_before_one_that_may_mean_it(tmp_path: Path):
+    both = 'p.add_argument("--load")\np.add_argument("--pretrained")\np.add_argument("--resume")\n'
+    assert resume(tmp_path, HEAD + both) == f"--resume {NEWEST}"
+
+
+def test_flags_of_a_module_that_reads_the_command_line_are_known(tmp_path: Path):
+    options = f'{HEAD}def get():\n    p.add_argument("--resume", action="store_true")\n    return p.parse_args()\n'
+    assert resume(tmp_path, "import options\nargs = options.get()\n", options=options) == "--resume"
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import click\n@click.option('--resume/--no-resume', default=False)\ndef main(resume): pass\n", "--resume"),
+        ("import click\n@click.option('--ckpt', type=click.Path())\ndef main(ckpt): pass\n", f"--ckpt {NEWEST}"),
+        ("from absl import flags\nflags.DEFINE_bool('resume', False, 'x')\n", "--resume"),
+        ("from absl import flags\nflags.DEFINE_string('restore_from', None, 'x')\n", f"--restore_from {NEWEST}"),
+        ("import typer\napp = typer.Typer()\n@app.command()\ndef main(resume: bool = False): pass\n", "--resume"),
+        ("import typer\ndef main(resume_from: str = ''): pass\ntyper.run(main)\n", f"--resume-from {NEWEST}"),
+        ("import fire\ndef train(resume_from=None): pass\nfire.Fire(train)\n", f"--resume_from {NEWEST}"),
+        ("init_from = 'scratch'\nexec(open('configurator.py').read())\n", "--init_from=resume"),
+    ],
+)
+def test_other_libraries_for_command_lines_are_known(tmp_path: Path, code: str, expected: str):
+    assert resume(tmp_path, code) == expected
+
+
+def test_an_empty_key_of_a_hydra_configuration_is_given(tmp_path: Path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "train.yaml").write_text("ckpt_path: null\ntrainer:\n  epochs: 3\n")
+    code = "import hydra\n@hydra.main(config_path='conf', config_name='train')\ndef main(cfg): pass\n"
+    assert resume(tmp_path, code) == f"ckpt_path={NEWEST}"
