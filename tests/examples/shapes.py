@@ -59,7 +59,7 @@ SHAPES = {
         "python dcgan.py --outf ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"^\[(\d+)/", "Loss_D", "netG_epoch_*.pth", ANEW),
+        Story(r"^\[(\d+)/", "loss_d", "netG_epoch_*.pth", ANEW),
     ),
     "glue_no_trainer": Shape(
         "python run_glue_no_trainer.py --output_dir ${outputs}",
@@ -84,35 +84,35 @@ SHAPES = {
         "python train.py",
         "outputs",
         ("ckpt_hydra",),
-        Story(r"^epoch (\d+) ", "train/loss", "ckpt_hydra/epoch_024.pt", needs="hydra"),
+        Story(r"^epoch (\d+) ", "train/loss", "ckpt_hydra/epoch_039.pt", needs="hydra"),
     ),
     "imagenet": Shape(
         "python main.py",
         "outputs",
         ("checkpoint.pth.tar", "model_best.pth.tar"),
-        Story(r"^Epoch: \[(\d+)\]", "Loss", "checkpoint.pth.tar", quick=True),
+        Story(r"^Epoch: \[(\d+)\]", "loss", "checkpoint.pth.tar", quick=True),
         f"--resume {NEWEST}",
     ),
     "jax_flax": Shape(
         "python train.py --workdir ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000060", 4, 2),
+        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000120", 4, 2),
     ),
     "keras_backup": Shape(
         "python mnist_convnet.py",
         "outputs",
         ("backup", "mnist_convnet.keras"),
-        Story(r"^Epoch (\d+)/25", "accuracy", "mnist_convnet.keras"),
+        Story(r"^Epoch (\d+)/40", "accuracy", "mnist_convnet.keras"),
     ),
     "keras_checkpoint": Shape(
-        "python train.py", "training_1", ("training_1",), Story(r"^Epoch (\d+)/25", "loss", "cp-0025.keras")
+        "python train.py", "training_1", ("training_1",), Story(r"^Epoch (\d+)/40", "loss", "cp-0040.keras")
     ),
     "keras_transfer": Shape(
         "python transfer_learning.py --model_dir ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"^Epoch (\d+)/25", "val_accuracy", "final.keras"),
+        Story(r"^Epoch (\d+)/40", "val_accuracy", "final.keras"),
         f"--load {NEWEST}",
     ),
     "learner": Shape(
@@ -122,7 +122,7 @@ SHAPES = {
         "python train_lgb.py",
         "lgb_models",
         ("lgb_models",),
-        Story(r"^\[(\d+)\]", "training's binary_logloss", "final.txt", 4, 2, needs="lightgbm"),
+        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 4, 2, needs="lightgbm"),
     ),
     "lightning_autoencoder": Shape(
         "python autoencoder.py",
@@ -141,21 +141,21 @@ SHAPES = {
         "python -m trainer.main --exp-dir ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"^epoch (\d+) loss", "loss", "epoch_025.pt"),
+        Story(r"^epoch (\d+) loss", "loss", "epoch_040.pt"),
         "--continue",
     ),
     "many_scripts": Shape(
         "python finetune_bert.py --checkpoint_dir ${checkpoints}",
         "outputs",
         ("checkpoints",),
-        Story(r"^epoch (\d+)/25", "loss", "checkpoints/latest.pt"),
+        Story(r"^epoch (\d+)/40", "loss", "checkpoints/latest.pt"),
         "--resume",
     ),
     "mingpt": Shape(
-        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train loss", "chargpt/model.pt", 4, 2)
+        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train_loss", "chargpt/model.pt", 4, 2)
     ),
     "mnist": Shape(
-        "python main.py", "outputs", ("mnist_cnn.pt",), Story(r"^Train Epoch: (\d+)", "Loss", "mnist_cnn.pt", ANEW)
+        "python main.py", "outputs", ("mnist_cnn.pt",), Story(r"^Train Epoch: (\d+)", "loss", "mnist_cnn.pt", ANEW)
     ),
     "nanogpt": Shape(
         "python train.py",
@@ -184,7 +184,7 @@ SHAPES = {
         "python train.py",
         "outputs",
         ("checkpoints",),
-        Story(r"^Epoch (\d+)/25", "train loss", "checkpoints/last.pt"),
+        Story(r"^Epoch (\d+)/40", "train_loss", "checkpoints/last.pt"),
         folder="project",
     ),
     "package": Shape(
@@ -197,7 +197,7 @@ SHAPES = {
         "python reinforce.py",
         "policies",
         ("policies",),
-        Story(r"^Episode (\d+)\t", "Average reward", "policy.pth", 4, 2),
+        Story(r"^Episode (\d+)\t", "reward", "policy.pth", 4, 2),
         "--restore",
     ),
     "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 5)),
@@ -211,13 +211,13 @@ SHAPES = {
         "python src/train.py",
         "outputs",
         ("work_dirs",),
-        Story(r"epoch (\d+)/25", "train_loss", "work_dirs/base/latest.pth"),
+        Story(r"epoch (\d+)/40", "train_loss", "work_dirs/base/latest.pth"),
     ),
     "timm_like": Shape(
         "python train.py --output ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"^Train: (\d+) ", "Loss", "*/last.pth.tar"),
+        Story(r"^Train: (\d+) ", "loss", "*/last.pth.tar"),
         f"--resume {NEWEST}",
     ),
     "torchvision_reference": Shape(
@@ -231,13 +231,13 @@ SHAPES = {
         "python main.py",
         "results",
         ("results",),
-        Story(r"Epoch: (\d+) Average", "Average loss", "vae_epoch_4.pt", ANEW),
+        Story(r"Epoch: (\d+) Average", "loss", "vae_epoch_4.pt", ANEW),
     ),
     "word_language_model": Shape(
         "python main.py --data ${data.data}",
         "outputs",
         ("model.pt",),
-        Story(r"end of epoch +(\d+)", "valid loss", "model.pt", ANEW),
+        Story(r"end of epoch +(\d+)", "val_loss", "model.pt", ANEW),
     ),
     "writes_to_cwd": Shape(
         "python classify.py", "outputs", ("epoch_*.npz",), Story(r"^Epoch (\d+)/45", "loss", "epoch_45.npz", quick=True)
@@ -252,7 +252,7 @@ SHAPES = {
         "python train.py",
         "outputs",
         ("runs",),
-        Story(r"^epoch (\d+)/24", "box_loss", "runs/train/exp/weights/last.pt"),
+        Story(r"^epoch (\d+)/39", "box_loss", "runs/train/exp/weights/last.pt"),
         f"--resume {NEWEST}",
     ),
 }

@@ -37,10 +37,12 @@ def settings(tmp_path: Path) -> Iterator[Settings]:
     launch.stop(found)
 
 
-def wait(ready: Callable[[], object], what: str) -> None:
+def wait(ready: Callable[[], object], what: str, run: Run | None = None) -> None:
+    """For something that happens while the run goes on."""
     until = time.monotonic() + PATIENCE_S
     while not ready():
         assert time.monotonic() < until, f"waited in vain for {what}"
+        assert run is None or run.facts.open, f"{run.facts.state} before {what}: {run.facts.reason}"
         time.sleep(0.1)
 
 
@@ -80,10 +82,10 @@ def test_a_script_as_it_is_survives_two_evictions_and_brings_its_model_back(
     shape = SHAPES[name]
     run, place = submitted(name, shape, tmp_path, settings)
     for attempt in (1, 2):
-        wait(lambda attempt=attempt: len(done(run, attempt, shape)) >= 5, f"five units of attempt {attempt}")
-        wait(lambda: _is_safe(run), "a commit")
+        wait(lambda attempt=attempt: len(done(run, attempt, shape)) >= 3, f"three units of attempt {attempt}", run)
+        wait(lambda: _is_safe(run), "a commit", run)
         run.evict(notice_s=2.0)
-        wait(lambda attempt=attempt: done(run, attempt + 1, shape), f"attempt {attempt + 1}")
+        wait(lambda attempt=attempt: done(run, attempt + 1, shape), f"attempt {attempt + 1}", run)
     wait(lambda: not run.refresh().facts.open, "the end")
     assert [one.state for one in run.facts.attempts] == ["evicted", "evicted", "ended"]
     for attempt in (1, 2):

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.endings import Broken
-from stoker.agent.placing import place
+from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.placing import levels_above, place
 from stoker.client import opened
 from stoker.client.preparation import prepare
 from stoker.client.settings import from_environment
+from stoker.errors import JobInvalid
 from stoker.model.job import Job
 from stoker.model.orders import Orders
 
@@ -49,7 +51,25 @@ def test_a_file_that_an_ignore_file_leaves_out_is_named_with_the_line_that_bring
 
 def test_a_file_outside_of_the_source_is_named(tmp_path: Path):
     [said] = told(tmp_path, 'open("../shared/corpus.txt")')
-    assert "it is outside of the source" in said and "path: ../shared/corpus.txt, at: corpus.txt" in said
+    assert (
+        "it is outside of the source" in said
+        and "corpus: {path: ../shared/corpus.txt, at: ../shared/corpus.txt}" in said
+    )
+
+
+def test_several_files_of_a_folder_outside_are_brought_as_that_folder(tmp_path: Path):
+    code = 'import os\nROOT = "../shared"\nopen(os.path.join(ROOT, "corpus.txt"))\nopen(ROOT + "/words.txt")'
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "words.txt").write_text("x")
+    [said] = told(tmp_path, code)
+    assert "`data: {shared: {path: ../shared, at: ../shared}}` brings it" in said
+
+
+def test_files_that_a_module_of_the_script_opens_are_named_with_it(tmp_path: Path):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "dataset.py").write_text("def read(path):\n    return open(path)\n")
+    [said] = told(tmp_path, 'from dataset import read\nread("data/shakespeare/train.bin")')
+    assert "which dataset.py opens" in said
 
 
 def test_what_is_brought_or_sent_or_written_is_not_missing(tmp_path: Path):
@@ -68,7 +88,29 @@ def test_an_input_appears_where_the_script_expects_it(tmp_path: Path):
     job = Job(name="a", run="b", data={"x": {"path": "x", "at": "data/new"}, "y": {"path": "y", "at": "data/other"}})
     orders = Orders("r", "a-1", 1, 0, "k", job, "s", "p", data={"x": str(data), "y": str(data)})
     place(work, orders)
+    assert levels_above(job) == 0
     assert (work / "data/new/train.bin").read_text() == (work / "data/other/train.bin").read_text() == "bytes"
     assert (work / "data/other/prepare.py").read_text() == "code"
     with pytest.raises(Broken, match="there is a file of that name"):
         place(work, orders)
+
+
+def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path):
+    folder, data = NodeFolder(tmp_path / "node"), tmp_path / "corpus"
+    data.mkdir()
+    (data / "train.csv").write_text("1,2")
+    job = Job(name="a", run="b", data={"x": {"path": "x", "at": "../../data"}, "y": {"path": "y", "at": "../y"}})
+    orders = Orders("r", "a-1", 1, 0, "k", job, "s", "p", data={"x": str(data), "y": str(data / "train.csv")})
+    folder.deepen(levels_above(job))
+    folder.make({})
+    place(folder.work, orders)
+    assert (folder.work / "../../data/train.csv").read_text() == (folder.work / "../y").read_text() == "1,2"
+    assert sorted(one.name for one in folder.tree.iterdir()) == ["data", "source"]
+    folder.clear()
+    assert not folder.tree.exists() and (data / "train.csv").exists()
+
+
+@pytest.mark.parametrize("at", ["../../../../data", "..", "../..", "data/../../x", "/data", "../data/../../.."])
+def test_an_input_cannot_appear_further_up(at: str):
+    with pytest.raises(JobInvalid, match="at most 3 folders above"):
+        Job(name="a", run="b", data={"x": {"path": "x", "at": at}})

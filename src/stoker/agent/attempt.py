@@ -122,13 +122,17 @@ class Attempt:
         self.orders = orders
         self.machine = machine
         self.folder = machine.folder
+        self.folder.deepen(placing.levels_above(orders.job))
         self.trouble = Trouble()
         self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
         self.stopping = Stopping()
         self.effort = EffortMeter(self.folder.toll)
         self.reporter = Reporter(store, orders, self.masking, self.trouble, self.effort)
         self.shipping = Shipping(store, orders, self.folder, self.masking, self.trouble)
-        self.checkpoints = Checkpoints(store, orders, self.folder.work, self.shipping.progress, self.reporter.tell)
+        kept = self.folder.copies
+        self.checkpoints = Checkpoints(
+            store, orders, self.folder.work, self.shipping.progress, self.reporter.tell, copies=kept
+        )
         self.keeper = Keeper(self.checkpoints, self.trouble, self.reporter.tell, self._fenced_off)
         self.effort.keeper, self.effort.step = self.keeper, lambda: self.shipping.progress()[0]
         self.effort.climbs = self.shipping.counters.climbs

@@ -55,8 +55,10 @@ class Checkpoints:
         *,
         clock: Callable[[], float] = time.monotonic,
         open_files: Callable[[], Opened] | None = None,
+        copies: Path | None = None,
     ) -> None:
-        """`clock` is a steady one; `open_files` says what the run has open for writing."""
+        """`clock` is a steady one; `open_files` says what the run has open for writing; `copies` is a folder on the
+        same disk for copies of that, beside the working directory if none is named."""
         self._clock = clock
         self._open_files = open_files or Writers(partial(_processes, orders.key))
         self._store = store
@@ -66,8 +68,9 @@ class Checkpoints:
         self._told: set[str] = set()
         self._watch = Watch(work, CheckpointPaths(orders.job.checkpoints), self._unkept)
         self._choosing = Choosing(self._watch, self._unkept)
-        self._databases = Databases(NodeFolder(work.parent).copies, self._unkept, self._kept_again, clock)
-        self._clones = Clones(NodeFolder(work.parent).copies, self._unkept)
+        copies = copies or NodeFolder(work.parent).copies
+        self._databases = Databases(copies, self._unkept, self._kept_again, clock)
+        self._clones = Clones(copies, self._unkept)
         self._done: dict[str, Mark | None] = {}  # as last committed
         self._noted: dict[str, Mark | None] = {}
         # When changes were seen, and what the script had reported by then.

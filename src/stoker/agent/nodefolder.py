@@ -19,7 +19,8 @@ class NodeFolder:
         self.root = root
         self.lock = root / "lock"  # held by the agent as long as it lives
         self.agent_log = root / "agent.log"
-        self.work = root / "work"  # the script's working directory
+        self.tree = root / "work"  # what the script may write to
+        self.work = self.tree  # its working directory, and all of the tree unless it reads what lies beside that
         self.spool = root / "spool"  # what the ranks print, before it is shipped
         self.commands = root / "bin"  # `python`, where the interpreter goes by another name
         self.environment = root / "environment"  # a venv that cannot be shared with other runs
@@ -37,6 +38,10 @@ class NodeFolder:
         self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
         self.begun = root / "begun"  # the orders that were begun on this disk, a line each
+
+    def deepen(self, levels: int) -> None:
+        """Has the working directory lie so deep in the tree that `../data` is still in it."""
+        self.work = self.tree.joinpath(*["source"] * levels)
 
     def log(self, rank: int) -> Path:
         return self.spool / f"{rank}.log"
@@ -58,14 +63,15 @@ class NodeFolder:
         """Makes it empty: what an earlier agent left is removed first."""
         self.clear()
         self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for folder in (self.work, self.spool):
+        for folder in (self.tree, self.spool):
             folder.mkdir(mode=0o700)
+        self.work.mkdir(parents=True, exist_ok=True)
         part = self.errand.with_suffix(".part")
         part.write_text(json.dumps(errand))
         part.replace(self.errand)
 
     def clear(self) -> None:
-        for folder in (self.work, self.spool, self.commands, self.environment, self.restoring, self.copies):
+        for folder in (self.tree, self.spool, self.commands, self.environment, self.restoring, self.copies):
             remove_tree(folder)
         for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.inside, self.errand):
             file.unlink(missing_ok=True)

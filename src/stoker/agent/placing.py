@@ -1,11 +1,18 @@
-"""Puts inputs where a script expects them: at a path in its working directory, as links to where they are."""
+"""Puts inputs where a script expects them: in its working directory or beside it, as links to where they are."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from stoker.agent.endings import Broken
+from stoker.model.job import Job
 from stoker.model.orders import Orders
+
+
+def levels_above(job: Job) -> int:
+    """How far above the working directory the highest place is that an input appears at."""
+    return max((use.at.split("/").count("..") for use in job.data.values() if use.at), default=0)
 
 
 def place(work: Path, orders: Orders) -> None:
@@ -15,7 +22,8 @@ def place(work: Path, orders: Orders) -> None:
     """
     for name, use in orders.job.data.items():
         if use.at and name in orders.data:
-            _link(work / use.at, Path(orders.data[name]), use.at)
+            at = Path(os.path.normpath(work / use.at))  # never by way of a link in the code
+            _link(at, Path(orders.data[name]), use.at)
 
 
 def _link(at: Path, source: Path, shown: str) -> None:

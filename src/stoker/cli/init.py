@@ -11,7 +11,7 @@ from stoker.cli.command import Command, json_option
 from stoker.cli.terminal import say, show_json
 from stoker.client import jobfile, opened, screening
 from stoker.client.settings import from_environment
-from stoker.client.starter import Proposal, propose
+from stoker.client.starter import Proposal, bring, propose
 from stoker.client.tree import scan
 from stoker.errors import BadInput, Conflict, SnapshotRefused
 from stoker.model.job import Job
@@ -49,7 +49,7 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
         raise Conflict(f"there is a `{_FILE}` here already", hint=hint) from None
     except OSError as error:
         raise BadInput(f"`{_FILE}` cannot be written here: {(error.strerror or str(error)).lower()}") from None
-    job = jobfile.read(path).job
+    job, told = _completed(path, text)
     if as_json:
         show_json({"file": str(path.absolute()), "job": job, "script": proposal.script, "others": proposal.others})
         return
@@ -58,7 +58,7 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
         say(f"  other scripts: {', '.join(proposal.others)}; `stoker init SCRIPT --force` takes another")
     for line in found(job):
         say(f"  {line}")
-    for line in _secrets(job):
+    for line in told:
         say(line)
     say("next: `stoker plan` shows what would happen, `stoker run` runs it")
 
@@ -72,29 +72,39 @@ def _asked(proposal: Proposal) -> Proposal:
     return propose(Path.cwd(), Path(known[number - 1])) if number > 1 else proposal
 
 
-def _secrets(job: Job) -> list[str]:
-    """What a run would not send, or not be sent with, and what its script would look for in vain.
+def _completed(path: Path, text: str) -> tuple[Job, list[str]]:
+    """The job, with what its script opens and would not be sent, and what a user should know of secrets.
 
     A folder that is too large is told of by `plan`.
     """
     from stoker.client.preparation import index_of  # the first run profits from the same look
 
-    settings, source = from_environment(), Path.cwd()
+    job, source = jobfile.read(path).job, Path.cwd()
     try:
         exclude = (
             job.outputs,
             *(one.rstrip("/") for one in job.checkpoints),
             *(use.path for use in job.data.values() if use.path),
         )
-        tree = scan(source, index=index_of(settings, source), exclude=exclude)
+        tree = scan(source, index=index_of(from_environment(), source), exclude=exclude)
     except SnapshotRefused:
-        return []
-    findings, lacking = tree.findings, opened.missing(job, tree)
+        return job, []
+    lines = screening.lines(tree.findings)
     try:
-        screening.check(findings)
+        screening.check(tree.findings)
     except SnapshotRefused as error:
-        return [*screening.lines(findings), f"before a run: {error.message}", f"hint: {error.hint}", *lacking]
-    return [*screening.lines(findings), *lacking]
+        lines += [f"before a run: {error.message}", f"hint: {error.hint}"]
+    lacking = {one.name: one for one in reversed(opened.lacking(job, tree)) if one.name not in job.data}
+    if not lacking:
+        return job, [*lines, *opened.missing(job, tree)]
+    path.write_text(bring(text, {one.entry: _reason(one) for one in lacking.values()}), encoding="utf-8")
+    job = jobfile.read(path).job
+    return job, [*lines, *opened.missing(job, tree)]
+
+
+def _reason(one: opened.Lacking) -> str:
+    why = "an ignore file leaves it out" if one.inside else "it is not in this folder"
+    return f"{one.opener} opens it, and {why}"
 
 
 def found(job: Job) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
-from pathlib import PurePosixPath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
+from stoker.client.localcode import name_of
 from stoker.client.script import Script, look
 from stoker.client.tree import Tree
 from stoker.model.checkpointpaths import CheckpointPaths
@@ -23,36 +25,72 @@ _OPENERS = re.compile(
 _WRITES = re.compile(r"[wax]")
 
 
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Something that the script opens, that is here, and that a run would not have."""
+
+    opener: str  # the file of the code that opens it
+    path: str  # from the source
+    taken: str  # what to bring: the path itself, or the folder that it is in
+    inside: bool  # of the source, where an ignore file leaves it out
+
+    @property
+    def name(self) -> str:
+        """Of the input that brings it."""
+        words = re.sub(r"\W+", "_", PurePosixPath(self.taken).stem).strip("_").lower()
+        return words if words.isidentifier() else "data"
+
+    @property
+    def entry(self) -> str:
+        """As a job file has it under `data`."""
+        return f"{self.name}: {{path: {self.taken}, at: {self.taken}}}"
+
+    def __str__(self) -> str:
+        why = "an ignore file leaves it out" if self.inside else "it is outside of the source"
+        return f"`{self.path}`, which {self.opener} opens, is not sent: {why}. `data: {{{self.entry}}}` brings it"
+
+
 def missing(job: Job, tree: Tree) -> list[str]:
-    """Sentences for a plan: what is missing, and the line that brings it. The script is read, never run."""
+    """Sentences for a plan: what is missing, and the line that brings it."""
+    return [str(one) for one in lacking(job, tree)]
+
+
+def lacking(job: Job, tree: Tree) -> list[Lacking]:
+    """The script is read, never run."""
     script = _script(job, tree)
     if script is None or script.tree is None:
         return []
-    kept = CheckpointPaths(job.checkpoints)
-    sent = _sent(tree)
+    script.follow(tree.root)
+    opened = dict(_opened(script, tree.root))
+    if not opened:
+        return []
+    sent, kept = _sent(tree), CheckpointPaths(job.checkpoints)
     found: dict[str, str] = {}
-    for path in _opened(script):
-        normal = os.path.normpath(path)
-        inside = not normal.startswith("..")
-        if inside and (normal in sent or kept.root(normal) or f"{normal}/".startswith(f"{job.outputs}/")):
+    for path, opener in opened.items():
+        inside = not path.startswith("..")
+        if inside and (path in sent or kept.root(path) or f"{path}/".startswith(f"{job.outputs}/")):
             continue
-        if _is_given(normal, job) or normal in (".", "..") or not (tree.root / normal).exists():
-            continue
-        found.setdefault(normal, _sentence(script.path, normal, (tree.root / normal).is_dir(), inside=inside))
-    outer = [path for path in found if not any(path.startswith(f"{other}/") for other in found)]
-    return [found[path] for path in outer[:_MOST]]
+        if not _is_given(path, job) and path not in (".", "..") and (tree.root / path).exists():
+            found[path] = opener
+    every = [
+        Lacking(opener, path, _taken(path, found, tree.root), not path.startswith(".."))
+        for path, opener in found.items()
+    ]
+    whole: dict[str, Lacking] = {}
+    for one in sorted(every, key=lambda one: len(one.taken)):
+        if not any(one.taken == other or one.taken.startswith(f"{other}/") for other in whole):
+            whole[one.taken] = one
+    return list(whole.values())[:_MOST]
 
 
-def _sentence(script: str, path: str, is_folder: bool, *, inside: bool) -> str:
-    place = PurePosixPath(path)
-    folder = place if is_folder else place.parent
-    why = "an ignore file leaves it out" if inside else "it is outside of the source"
-    name = re.sub(r"\W", "_", folder.name) or "data"
-    at = f", at: {folder}" if inside and str(folder) != "." else ""
-    brings = f"`data: {{{name}: {{path: {folder}{at}}}}}`"
-    if str(folder) == "." or (not is_folder and not inside):
-        brings = f"`data: {{{place.stem}: {{path: {path}, at: {place.name}}}}}`"
-    return f"`{path}`, which {script} opens, is not sent: {why}. {brings} brings it"
+def _taken(path: str, found: Iterable[str], root: Path) -> str:
+    """A folder as it is; of a file, the folder that it is in, unless that is the source's own, or lies outside with
+    nothing else of it wanted."""
+    folder = str(PurePosixPath(path).parent)
+    if (root / path).is_dir() or folder in (".", "..", "../..", "../../.."):
+        return path
+    beside = [other for other in found if str(PurePosixPath(other).parent) == folder]
+    return path if path.startswith("..") and len(beside) == 1 else folder
 
 
 def _script(job: Job, tree: Tree) -> Script | None:
@@ -63,19 +101,25 @@ def _script(job: Job, tree: Tree) -> Script | None:
     return None
 
 
-def _opened(script: Script) -> Iterator[str]:
-    for node in ast.walk(script.tree or ast.Module([], [])):
-        if not isinstance(node, ast.Call):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        mode = node.args[1].value if len(node.args) > 1 and isinstance(node.args[1], ast.Constant) else ""
-        if not _OPENERS.fullmatch(name) or (name == "open" and _WRITES.search(str(mode))):
-            continue
-        own = [node.func.value] if isinstance(node.func, ast.Attribute) and not node.args else []
-        for argument in (*node.args[:1], *own, *(one.value for one in node.keywords)):
-            text = script.values.text(argument)
-            if text and "*" not in text and "\n" not in text and "://" not in text and 0 < len(text) < 200:
-                yield text
+def _opened(script: Script, root: Path) -> Iterator[tuple[str, str]]:
+    """Normal paths, with the file that opens each."""
+    trees = {script.path: script.tree, **{str(path.relative_to(root)): one for path, one in script.modules.items()}}
+    for name, tree in trees.items():
+        for node in ast.walk(tree or ast.Module([], [])):
+            if isinstance(node, ast.Call):
+                for text in _texts(node, script):
+                    if "*" not in text and "\n" not in text and "://" not in text and 0 < len(text) < 200:
+                        yield os.path.normpath(text), name
+
+
+def _texts(call: ast.Call, script: Script) -> Iterator[str]:
+    name = name_of(call)
+    mode = call.args[1].value if len(call.args) > 1 and isinstance(call.args[1], ast.Constant) else ""
+    if not _OPENERS.fullmatch(name) or (name == "open" and _WRITES.search(str(mode))):
+        return
+    own = [call.func.value] if isinstance(call.func, ast.Attribute) and not call.args else []
+    for argument in (*call.args[:1], *own, *(one.value for one in call.keywords)):
+        yield from script.values.texts(argument)
 
 
 def _is_given(path: str, job: Job) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -62,6 +63,18 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     )
     others = [one for one in found.others if folder / one not in script.modules] if found else []
     return Proposal(text, start or script.path, tuple(others))
+
+
+def bring(text: str, entries: Mapping[str, str]) -> str:
+    """The job file with these inputs as well: entries under `data`, with the reason for each."""
+    rows = [_row(f"  {entry}", reason) for entry, reason in entries.items()]
+    lines = text.split("\n")
+    if "data:" in lines:
+        at = lines.index("data:") + 1
+    else:
+        at = next((number for number, line in enumerate(lines) if line.startswith("outputs:")), len(lines))
+        rows = ["data:", *rows]
+    return "\n".join([*lines[:at], *rows, *lines[at:]])
 
 
 _HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker plan` shows what that would do."

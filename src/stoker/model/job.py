@@ -61,6 +61,9 @@ class _PerGpu(StrEnum):
     GPUS = "gpus"
 
 
+_MOST_UP = 3  # folders
+
+
 @dataclass(eq=False, repr=False)
 class FolderInTree:
     """A folder inside the run's working directory: relative, and never above it."""
@@ -77,6 +80,21 @@ class FolderInTree:
 
     def schema(self) -> dict[str, Any]:
         return {"type": "string", "minLength": 1}
+
+
+@dataclass(eq=False, repr=False)
+class PlaceForData(FolderInTree):
+    """Also beside the working directory, a few folders up, as `../data`: the run has a private one there."""
+
+    expected: str = f"a relative path, at most {_MOST_UP} folders above the working directory"
+
+    def read(self, value: Plain, path: str) -> str:
+        text: str = Text(self.expected).read(value, path)
+        parts = PurePosixPath(text).parts
+        up = next((number for number, part in enumerate(parts) if part != ".."), len(parts))
+        if not 0 < up <= _MOST_UP or up == len(parts):
+            return super().read(value, path)
+        return "/".join([*parts[:up], super().read("/".join(parts[up:]), path)])
 
 
 @dataclass(eq=False, repr=False)
@@ -158,7 +176,7 @@ class DataInput:
     )
     path: str | None = a(Maybe(Text("a path or URL")), "a file or folder on this computer, or a URL", default=None)
     at: str | None = a(
-        Maybe(FolderInTree()), "a path in the working directory where the script expects it", default=None
+        Maybe(PlaceForData()), "a path from the working directory where the script expects it", default=None
     )
     mode: DataMode = a(Choice(DataMode), "how the script reads it", default=DataMode.AUTO)
     shard: bool = a(Truth(), "each node takes its part of the dataset instead of all of it", default=False)

@@ -62,7 +62,7 @@ if __name__ == "__main__":
     import argparse
 
     parser = argparse.ArgumentParser(description="simple distributed training job")
-    parser.add_argument("--total_epochs", default=25, type=int, help="Total epochs to train the model")
+    parser.add_argument("--total_epochs", default=40, type=int, help="Total epochs to train the model")
     parser.add_argument("--save_every", default=1, type=int, help="How often to save a snapshot")
     args = parser.parse_args()
     main(args.save_every, args.total_epochs)

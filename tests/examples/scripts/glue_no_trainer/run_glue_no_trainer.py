@@ -15,7 +15,7 @@ def parse_args():
     parser = argparse.ArgumentParser(description="Finetune a transformers model on a text classification task")
     parser.add_argument("--task_name", type=str, default=None)
     parser.add_argument("--train_file", type=str, default=None, help="A csv or a json file containing the training data.")
-    parser.add_argument("--num_train_epochs", type=int, default=25)
+    parser.add_argument("--num_train_epochs", type=int, default=40)
     parser.add_argument("--output_dir", type=str, default=None, help="Where to store the final model.")
     parser.add_argument("--checkpointing_steps", type=str, default="epoch")
     parser.add_argument("--resume_from_checkpoint", type=str, default=None, help="If the training should continue")

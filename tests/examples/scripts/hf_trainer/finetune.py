@@ -33,7 +33,7 @@ class Pace(TrainerCallback):
 
 args = TrainingArguments(
     output_dir=OUTPUT_DIR,
-    num_train_epochs=25,
+    num_train_epochs=40,
     per_device_train_batch_size=16,
     logging_strategy="epoch",
     save_strategy="epoch",

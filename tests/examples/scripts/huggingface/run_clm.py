@@ -41,7 +41,7 @@ class Pace(TrainerCallback):
 def main():
     parser = HfArgumentParser((ModelArguments, TrainingArguments))
     model_args, training_args = parser.parse_args_into_dataclasses()
-    training_args.num_train_epochs, training_args.save_strategy = 25, "epoch"
+    training_args.num_train_epochs, training_args.save_strategy = 40, "epoch"
     last_checkpoint = None
     if os.path.isdir(training_args.output_dir):
         last_checkpoint = get_last_checkpoint(training_args.output_dir)

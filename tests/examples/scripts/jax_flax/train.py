@@ -11,7 +11,7 @@ from absl import app, flags, logging
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("workdir", None, "Directory to store model data.")
-flags.DEFINE_integer("num_steps", 60, "Number of training steps.")
+flags.DEFINE_integer("num_steps", 120, "Number of training steps.")
 flags.DEFINE_integer("checkpoint_every", 2, "Steps between checkpoints.")
 
 

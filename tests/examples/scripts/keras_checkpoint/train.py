@@ -22,4 +22,4 @@ else:
     model.compile("adam", "mse", metrics=["mae"])
 pace = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: time.sleep(0.35))
 keep = keras.callbacks.ModelCheckpoint(filepath=os.path.join(CHECKPOINT_DIR, "cp-{epoch:04d}.keras"), verbose=1)
-model.fit(x, y, epochs=25, initial_epoch=first, shuffle=False, verbose=2, callbacks=[keep, pace])
+model.fit(x, y, epochs=40, initial_epoch=first, shuffle=False, verbose=2, callbacks=[keep, pace])

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--epochs", type=int, default=25)
+parser.add_argument("--epochs", type=int, default=40)
 parser.add_argument("--model_dir", type=pathlib.Path, default=pathlib.Path("trained"))
 parser.add_argument("--load", default=None, help="weights to continue from")
 

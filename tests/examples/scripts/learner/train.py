@@ -6,5 +6,5 @@ data = DataBunch.from_random(64)
 learn = Learner(data, path="work", callbacks=[SaveModel(every="epoch", name="stage-1")])
 if learn.has("stage-1"):
     learn.load("stage-1")
-learn.fit(25, lr=0.05)
+learn.fit(40, lr=0.05)
 learn.export("export.pkl")

@@ -7,7 +7,7 @@ import lightgbm as lgb
 import numpy as np
 
 MODEL = "lgb_models/model.txt"
-ROUNDS, EVERY = 60, 2
+ROUNDS, EVERY = 120, 2
 X = np.random.default_rng(0).normal(size=(400, 6))
 y = (X[:, 0] + X[:, 1] > 0).astype(int)
 os.makedirs("lgb_models", exist_ok=True)

@@ -40,7 +40,7 @@ def main():
     loader = DataLoader(TensorDataset(torch.randn(64, 16)), batch_size=32)
     checkpoint = ModelCheckpoint(dirpath=CKPT_DIR, save_last=True, filename="{epoch}")
     trainer = pl.Trainer(
-        max_epochs=25,
+        max_epochs=40,
         accelerator="cpu",
         callbacks=[checkpoint],
         logger=CSVLogger("logs", name="autoencoder"),

@@ -20,11 +20,11 @@ if __name__ == "__main__":
         model.load_state_dict(state["model"])
         first = state["epoch"] + 1
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for epoch in range(first, 25):
+    for epoch in range(first, 40):
         loss = (model(torch.ones(1, 4)) - 1).square().sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        print(f"epoch {epoch + 1}/25, loss: {loss.item():.5f}", flush=True)
+        print(f"epoch {epoch + 1}/40, loss: {loss.item():.5f}", flush=True)
         time.sleep(0.35)
         torch.save({"model": model.state_dict(), "epoch": epoch}, path)

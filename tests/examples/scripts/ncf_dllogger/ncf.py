@@ -11,7 +11,7 @@ from torch import nn
 def parse_args():
     parser = ArgumentParser(description="Train a Neural Collaborative Filtering model")
     parser.add_argument("--data", type=str, default="ratings", help="Path to the directory containing the data")
-    parser.add_argument("-e", "--epochs", type=int, default=25, help="Number of epochs to train for")
+    parser.add_argument("-e", "--epochs", type=int, default=40, help="Number of epochs to train for")
     parser.add_argument("-b", "--batch_size", type=int, default=2**20)
     parser.add_argument("--checkpoint_dir", default="", type=str, help="Path to the directory storing the checkpoint file")
     parser.add_argument("--load_checkpoint_path", default=None, type=str, help="Path to the checkpoint file to be loaded")

@@ -5,7 +5,7 @@ import time
 import joblib
 import optuna
 
-TRIALS = 50
+TRIALS = 80
 
 
 def objective(trial):

@@ -59,7 +59,7 @@ def main():
             print(f"Episode {i_episode}\tLast reward: {ep_reward:.2f}\tAverage reward: {running_reward:.2f}", flush=True)
             state = {"policy": policy.state_dict(), "optimizer": optimizer.state_dict(), "episode": i_episode}
             torch.save({**state, "running_reward": running_reward}, CHECKPOINT_FILE)
-        if i_episode >= 80:
+        if i_episode >= 120:
             print(f"Solved! Running reward is now {running_reward}")
             break
 

@@ -28,7 +28,7 @@ if os.path.exists(STATE):
     saved = np.load(STATE)
     weights, step = saved["weights"], int(saved["step"])
     print(f"resumed at step {step}", flush=True)
-while step < 80:
+while step < 120:
     x = np.random.default_rng(step).normal(size=(16, 4))
     error = x @ weights - x.sum(1)
     weights -= 0.05 * x.T @ error / len(x)

@@ -16,7 +16,7 @@ if os.path.isfile(MODEL_PATH):
     clf, first = joblib.load(MODEL_PATH)
 else:
     clf, first = SGDClassifier(random_state=0), 0
-for epoch in range(first, 25):
+for epoch in range(first, 40):
     clf.partial_fit(X, y, classes=np.unique(y))
     print(f"epoch: {epoch} accuracy: {accuracy_score(y, clf.predict(X)):.4f}", flush=True)
     time.sleep(0.35)

@@ -14,7 +14,7 @@ def get_args_parser(add_help=True):
     parser.add_argument("--data-path", default="/datasets01/imagenet_full_size/061417/", type=str, help="dataset path")
     parser.add_argument("--model", default="resnet18", type=str)
     parser.add_argument("--device", default="cpu", type=str)
-    parser.add_argument("--epochs", default=30, type=int, metavar="N")
+    parser.add_argument("--epochs", default=40, type=int, metavar="N")
     parser.add_argument("--output-dir", default=".", type=str, help="path to save outputs")
     parser.add_argument("--resume", default="", type=str, help="path of checkpoint")
     parser.add_argument("--start-epoch", default=0, type=int, metavar="N")

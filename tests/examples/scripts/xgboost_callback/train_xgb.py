@@ -8,7 +8,7 @@ import numpy as np
 import xgboost as xgb
 
 check_dir = "xgb_models"
-rounds = 60
+rounds = 120
 X = np.random.default_rng(0).normal(size=(200, 4))
 dtrain = xgb.DMatrix(X, label=X.sum(1) > 0)
 os.makedirs(check_dir, exist_ok=True)

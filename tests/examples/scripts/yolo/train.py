@@ -55,7 +55,7 @@ def train(opt):
 def parse_opt():
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", type=str, default="", help="initial weights path")
-    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--resume", nargs="?", const=True, default=False, help="resume most recent training")
     parser.add_argument("--project", default="runs/train", help="save to project/name")
     parser.add_argument("--name", default="exp", help="save to project/name")

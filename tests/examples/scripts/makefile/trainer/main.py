@@ -11,7 +11,7 @@ from trainer.state import State
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--epochs", type=int, default=25)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--exp-dir", type=pathlib.Path, default="experiments/base")
     parser.add_argument("--continue", dest="continue_", action="store_true", help="continue from the last epoch")
     args = parser.parse_args()

@@ -8,7 +8,7 @@ from mingpt.utils import CfgNode as CN
 class Trainer:
     @staticmethod
     def get_default_config():
-        return CN(max_iters=80, batch_size=8, learning_rate=3e-4)
+        return CN(max_iters=120, batch_size=8, learning_rate=3e-4)
 
     def __init__(self, config, model, data):
         self.config, self.model, self.data, self.iter_num, self.callbacks = config, model, data, 0, {}

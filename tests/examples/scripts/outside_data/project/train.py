@@ -17,11 +17,11 @@ if os.path.exists(path):
     model.load_state_dict(state["model"])
     first = state["epoch"]
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-for epoch in range(first, 25):
+for epoch in range(first, 40):
     loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    print(f"Epoch {epoch + 1}/25 train loss: {loss.item():.4f}", flush=True)
+    print(f"Epoch {epoch + 1}/40 train loss: {loss.item():.4f}", flush=True)
     time.sleep(0.35)
     torch.save({"model": model.state_dict(), "epoch": epoch + 1}, path)

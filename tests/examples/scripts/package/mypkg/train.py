@@ -10,7 +10,7 @@ from .model import build
 
 
 @click.command()
-@click.option("--epochs", default=30)
+@click.option("--epochs", default=40)
 @click.option("--checkpoint-dir", default="ckpt")
 def main(epochs, checkpoint_dir):
     path = os.path.join(checkpoint_dir, "last.pt")
