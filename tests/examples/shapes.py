@@ -15,7 +15,8 @@ class Story(NamedTuple):
     done: str
     metric: str
     model: str
-    lost: int | None = 2  # units that may be repeated: one interval between its saves, and the one that is under way
+    # Units that may be repeated: one interval between its saves, and about a second for the last commit.
+    lost: int | None = 3
     each: int = 1  # units between two of the lines
     prepare: str = ""
     quick: bool = False  # part of every check
@@ -52,7 +53,7 @@ SHAPES = {
         "python tools/train_net.py",
         "outputs",
         ("output",),
-        Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 4, 2),
+        Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 8, 2),
         "--resume",
     ),
     "gan": Shape(
@@ -97,7 +98,7 @@ SHAPES = {
         "python train.py --workdir ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000120", 4, 2),
+        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000120", 8, 2),
     ),
     "keras_backup": Shape(
         "python mnist_convnet.py",
@@ -122,7 +123,7 @@ SHAPES = {
         "python train_lgb.py",
         "lgb_models",
         ("lgb_models",),
-        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 4, 2, needs="lightgbm"),
+        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 8, 2, needs="lightgbm"),
     ),
     "lightning_autoencoder": Shape(
         "python autoencoder.py",
@@ -152,7 +153,7 @@ SHAPES = {
         "--resume",
     ),
     "mingpt": Shape(
-        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train_loss", "chargpt/model.pt", 4, 2)
+        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train_loss", "chargpt/model.pt", 8, 2)
     ),
     "mnist": Shape(
         "python main.py", "outputs", ("mnist_cnn.pt",), Story(r"^Train Epoch: (\d+)", "loss", "mnist_cnn.pt", ANEW)
@@ -161,7 +162,7 @@ SHAPES = {
         "python train.py",
         "out",
         ("out",),
-        Story(r"^iter (\d+): loss", "loss", "ckpt.pt", 4, prepare="data/shakespeare/prepare.py", quick=True),
+        Story(r"^iter (\d+): loss", "loss", "ckpt.pt", 8, prepare="data/shakespeare/prepare.py", quick=True),
         "--init_from=resume",
     ),
     "ncf_dllogger": Shape(
@@ -197,10 +198,10 @@ SHAPES = {
         "python reinforce.py",
         "policies",
         ("policies",),
-        Story(r"^Episode (\d+)\t", "reward", "policy.pth", 4, 2),
+        Story(r"^Episode (\d+)\t", "reward", "policy.pth", 8, 2),
         "--restore",
     ),
-    "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 5)),
+    "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 8)),
     "sklearn_joblib": Shape(
         "python fit_classifier.py",
         "models",
@@ -246,7 +247,7 @@ SHAPES = {
         "python train_xgb.py",
         "xgb_models",
         ("xgb_models", "model.json"),
-        Story(r"^\[(\d+)\]\ttrain-logloss", "train-logloss", "model.json", 4, needs="xgboost"),
+        Story(r"^\[(\d+)\]\ttrain-logloss", "train-logloss", "model.json", 8, needs="xgboost"),
     ),
     "yolo": Shape(
         "python train.py",

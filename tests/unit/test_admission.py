@@ -7,7 +7,7 @@ import pytest
 from stoker.errors import JobInvalid
 from stoker.model.job import Job
 from stoker.model.node import Need, Offer
-from stoker.server.admission import admit
+from stoker.server.admission import admit, to_store
 from stoker.testing.fake_provider import FakeProvider
 
 
@@ -47,6 +47,14 @@ def test_the_cheapest_of_all_that_the_job_would_take_counts() -> None:
 def test_any_budget_will_do_where_nothing_costs() -> None:
     free = Offer("cloud", "free", "here", Decimal(0))
     assert admit(job("0.01"), {"cloud": Cloud(free)}) == free
+
+
+def test_data_of_this_computer_may_follow_a_plan() -> None:
+    wanted = Job(
+        name="ants", run="true", on="cloud", data={"a": "./data", "b": "https://here/x", "c": {"dataset": "c"}}
+    )
+    assert admit(wanted, {"cloud": Cloud(BIG)}, data_follows=True) == BIG
+    assert to_store(wanted, Cloud(BIG)) == ["a"]
 
 
 def test_data_of_this_computer_is_refused_with_the_command_that_brings_it_there() -> None:

@@ -88,7 +88,7 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
         ("left out", ", ".join(plan.left_out)),
         ("git", f"{git.commit[:12]}{branch}{', with changes' if git.dirty else ''}" if git else ""),
         ("software", plan.environment),
-        ("data", "\n".join(map(_data, plan.data))),
+        ("data", "\n".join(_data(use) + _moving(use, plan) for use in plan.data)),
         ("outputs", f"{plan.job.outputs}{landing}"),
         ("secrets", ", ".join(plan.secrets)),
         ("checked", "\n".join(screening.lines(plan.findings))),
@@ -110,3 +110,12 @@ def _where(plan: Plan) -> str:
 def _data(use: DataUse) -> str:
     amount = f"{words.count(use.files, 'file')}, {words.size(use.size_bytes)}"
     return f"{use.name}: {use.where}" + (f" ({'' if use.counted else 'at least '}{amount})" if use.files else "")
+
+
+def _moving(use: DataUse, plan: Plan) -> str:
+    if use.name not in plan.to_store:
+        return ""
+    from stoker.client.datamoves import ASSUMED_BYTES_PER_S  # most data is read where it is
+
+    takes = words.duration(use.size_bytes / ASSUMED_BYTES_PER_S)
+    return f"\n  put into the store first, once you agree: about {takes} at {words.size(ASSUMED_BYTES_PER_S)}/s"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +14,16 @@ from stoker.cli import jobsource, words
 from stoker.cli.attend import attend
 from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.failure import INTERRUPTED
-from stoker.cli.terminal import interactive, say
+from stoker.cli.terminal import confirmed, interactive, say
 from stoker.client.client import Client
 from stoker.client.settings import from_environment
+from stoker.errors import BadInput
 from stoker.model.rehearsal import twin_of
 from stoker.model.run import Run as Facts
+
+if TYPE_CHECKING:
+    from stoker.client.datamoves import DataMove
+    from stoker.client.progress import Progress
 
 _PATIENCE_S = 1.0
 
@@ -34,9 +42,18 @@ _PATIENCE_S = 1.0
 @click.option(
     "--keep-failed", default="", metavar="TIME", help="If it fails, leave its node in place for so long, to look into."
 )
+@click.option("-y", "--yes", is_flag=True, help="Put local data into the store without asking.")
 @json_option()
 def command(
-    file: str, sets: tuple[str, ...], on: str, name: str, twin: bool, detach: bool, keep_failed: str, as_json: bool
+    file: str,
+    sets: tuple[str, ...],
+    on: str,
+    name: str,
+    twin: bool,
+    detach: bool,
+    keep_failed: str,
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Run a job and show its output.
 
@@ -45,19 +62,45 @@ def command(
     What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
     cancelled run, 75 for one that is paused because its budget is spent, 125 for trouble of Stoker's own). Ctrl-C
     stops the watching, not the run.
+
+    Data of this computer that the machines of a cloud cannot read is put into the store first, as a dataset, once you
+    agree. Later runs send what has changed.
     """
     source = jobsource.read(file, (*sets, f"keep_failed={keep_failed}") if keep_failed else sets, on)
     upload = Upload(quiet=as_json)
     try:
-        with jobsource.located(source), upload:
+        with jobsource.located(source), upload, ExitStack() as shown:
             client = _connect(twin_of(source.job.on) if twin else "")
             run = client.submit(
-                source.job, source.folder, name=name, progress=upload.progress, twin=twin, say=upload.say, notice=say
+                source.job,
+                source.folder,
+                name=name,
+                progress=upload.progress,
+                twin=twin,
+                say=upload.say,
+                notice=say,
+                agree=lambda moves: _agree(moves, upload, shown, yes=yes, as_json=as_json),
             )
     except KeyboardInterrupt:
         say("interrupted while submitting; `stoker ps` shows whether there is a run")
         return INTERRUPTED
     return attend(client, run, header(run.facts, upload.sent_bytes), detach=detach, as_json=as_json)
+
+
+def _agree(moves: Sequence[DataMove], upload: Upload, shown: ExitStack, *, yes: bool, as_json: bool) -> Progress:
+    """Asks before data leaves this computer for the first time, or when there is more or less of it."""
+    from stoker.cli.transferview import watched  # most runs read their data where it is
+
+    new = [one for one in moves if not one.known]
+    size_bytes = sum(one.use.size_bytes for one in new)
+    for one in new:
+        amount = f"{words.count(one.use.files, 'file')}, {words.size(one.use.size_bytes)}"
+        upload.say(f"{one.use.name}: {one.use.where} ({amount}) becomes the dataset `{one.dataset}`")
+    takes = words.duration(sum(one.expected_s for one in new))
+    question = f"put {words.size(size_bytes)} of data into the store, about {takes} at 10 MB/s?"
+    if new and not confirmed(question, yes=yes, as_json=as_json):
+        raise BadInput("nothing was sent: the machines cannot read this data here", hint="see `stoker plan`")
+    return shown.enter_context(watched(as_json=as_json))
 
 
 def _connect(twin: str) -> Client:

@@ -27,6 +27,7 @@ from stoker.model.snapshot import Snapshot
 if TYPE_CHECKING:
     from stoker.client.comparison import Difference
     from stoker.client.data.datasets import Datasets
+    from stoker.client.datamoves import Agree
     from stoker.client.limits import Limits
     from stoker.client.submission import Plan
     from stoker.model.costs import Costs
@@ -91,13 +92,16 @@ class Client:
         twin: bool = False,
         say: Callable[[str], None] = lambda _: None,
         notice: Notice | None = None,
+        agree: Agree | None = None,
     ) -> Run:
         """Makes a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
         brought up if need be; `say` hears of what takes long then. `notice` hears of files that are not sent because
-        they hold secrets; without one they are told of as Python's warnings."""
+        they hold secrets; without one they are told of as Python's warnings. `agree` is asked before data of this
+        computer is put into the store for machines that cannot read it here; without one, such a job is refused."""
         if twin:
             job = replace(job, on=twin_of(job.on))
         store, given = self._stage(job, say), Path(folder)
+        datasets = self._put(job, given, store, agree) if job.data and agree else {}
         return self._handle(
             sending.submit(
                 job,
@@ -108,6 +112,7 @@ class Client:
                 progress=progress,
                 store=store,
                 notice=notice or _warn,
+                datasets=datasets,
             )
         )
 
@@ -176,6 +181,20 @@ class Client:
         from stoker.client import rehearsal  # a run in the real world has no use for it
 
         return rehearsal.stage(job.on, self.settings, self.connection, say)
+
+    def _put(self, job: Job, folder: Path, store: str, agree: Agree) -> dict[str, str]:
+        """The datasets, by the name of the input, that data of this computer has become."""
+        from stoker.client.datamoves import moves  # where data is in a store already, nobody needs it
+
+        datasets = self.datasets
+        found = moves(job, folder, self.connection, datasets)
+        if not found:
+            return {}
+        progress = agree(found)
+        return {
+            one.use.name: datasets.put(one.use.where, one.dataset, store=store, progress=progress).version.ref
+            for one in found
+        }
 
     def _again(self, old: model.Run, again: Again, name: str) -> Run:
         store = self._stage(again.job, lambda _: None)

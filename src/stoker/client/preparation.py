@@ -64,7 +64,9 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
     data = datamark.look(job, folder)
     secrets = secrets_of(job, settings)
     land_in = folder / LAND_IN
-    left_out = _left_out(job, source, [land_in, *_given_by_path(job, data)])
+    read_there = dict(_given_by_path(job, data))
+    left_out = _left_out(job, source, [land_in, *read_there.values()])
+    job = _with_places(job, source, read_there)
     _check_no_secret(job)
     tree = scan(source, index=index_of(settings, source), exclude=left_out, needed=_named_by(job))
     screening.check(tree.findings)
@@ -107,12 +109,21 @@ def _left_out(job: Job, source: Path, folders: Iterable[Path]) -> tuple[str, ...
     return tuple(dict.fromkeys(own))
 
 
-def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[Path]:
+def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[tuple[str, Path]]:
     """Data folders that the command is told of, or that appear by themselves: they are read where they are."""
     for use in data:
         told = f"${{data.{use.name}}}" in job.run or job.data[use.name].at
         if use.local and told and Path(use.where).is_dir():
-            yield Path(use.where)
+            yield use.name, Path(use.where)
+
+
+def _with_places(job: Job, source: Path, folders: Mapping[str, Path]) -> Job:
+    """A folder that is left out of the code is still found where it was: scripts have its path in other places, too."""
+    data = dict(job.data)
+    for name, folder in folders.items():
+        if source in folder.parents and not data[name].at:
+            data[name] = replace(data[name], at=folder.relative_to(source).as_posix())
+    return job if data == dict(job.data) else replace(job, data=data)
 
 
 def _check_taken_along(job: Job, snapshot: Snapshot) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import quote
 
 from stoker.client import datamark, screening
@@ -39,9 +40,11 @@ def submit(
     progress: Progress | None = None,
     store: str = "",
     notice: Notice = lambda _: None,
+    datasets: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
     """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
-    of the one to keep it in; empty: the workspace's. `notice` hears of secrets that are not sent, once."""
+    of the one to keep it in; empty: the workspace's. `notice` hears of secrets that are not sent, once. `datasets` are
+    what data of this computer has become, by the names of inputs."""
     key, told = os.urandom(16).hex(), False
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings)
@@ -50,7 +53,8 @@ def submit(
         told = True
         try:
             _send(prepared.tree, connection, progress, store)
-            return _post(replace(prepared.submission(key, name, settings), store=store), connection)
+            submission = replace(prepared.submission(key, name, settings), store=store)
+            return _post(_moved(submission, datasets, prepared.data), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
             failed = error  # a file changed under the upload: look again
     raise failed
@@ -90,6 +94,15 @@ def submit_again(
         secrets=secrets_of(again.job, settings),
     )
     return _post(submission, connection)
+
+
+def _moved(submission: Submission, datasets: Mapping[str, str], uses: Sequence[DataUse]) -> Submission:
+    if not datasets:
+        return submission
+    from stoker.client.datamoves import moved  # where data is in a store already, nobody needs it
+
+    paths = {name: path for name, path in submission.data.items() if name not in datasets}
+    return replace(submission, job=moved(submission.job, datasets, uses), data=paths)
 
 
 def without_keeping(job: Job) -> Job:

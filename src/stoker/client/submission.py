@@ -50,6 +50,7 @@ class Plan:
     alone: str = ""  # what becomes of the run while this computer is closed
     notes: tuple[str, ...] = ()  # what the job asks for and has no effect there
     findings: tuple[Finding, ...] = ()  # secrets in the source, and whether they would be sent
+    to_store: tuple[str, ...] = ()  # inputs that are put into the store first: the machines cannot read them here
 
     @property
     def files(self) -> int:
@@ -100,6 +101,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         alone=str(answer.get("alone", "")),
         notes=(*answer.get("notes", ()), *opened.missing(job, prepared.tree), *_large(prepared.tree.snapshot, new)),
         findings=prepared.tree.findings,
+        to_store=tuple(answer.get("to_store", ())),
     )
 
 

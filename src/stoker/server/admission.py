@@ -15,13 +15,14 @@ from stoker.model.rehearsal import is_twin
 from stoker.providers import Provider
 
 
-def admit(job: Job, providers: Mapping[str, Provider]) -> Offer:
-    """The offer the job would take. Raises JobInvalid with everything that stands in its way."""
+def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = False) -> Offer:
+    """The offer the job would take. Raises JobInvalid with everything that stands in its way; with `data_follows`, data
+    that is yet to be put into the store does not."""
     provider = providers.get(job.on)
     if provider is None:
         expected = "a provider or cluster: " + ", ".join(f"`{name}`" for name in providers)
         raise JobInvalid([Problem("on", f"`{job.on}`", expected, nearest(job.on, providers))])
-    problems = [*_node_problems(job, provider), *_data_problems(job, provider)]
+    problems = [*_node_problems(job, provider), *([] if data_follows else _data_problems(job, provider))]
     if problems:
         raise JobInvalid(problems)
     found = [provider.offers(need) for need in needs(job)]
@@ -94,15 +95,21 @@ def _node_problems(job: Job, provider: Provider) -> list[Problem]:
     return problems
 
 
+def to_store(job: Job, provider: Provider) -> list[str]:
+    """Inputs on the submitting computer that the provider's machines cannot read there."""
+    if provider.features.shares_files:
+        return []
+    paths = {name: given.path or "" for name, given in job.data.items()}
+    # What a URL is, and whether it is there, is found out when it is pinned.
+    return [name for name, path in paths.items() if path and ("://" not in path or path.startswith("file://"))]
+
+
 def _data_problems(job: Job, provider: Provider) -> list[Problem]:
     problems: list[Problem] = []
-    for name, given in job.data.items():
-        path = given.path or ""
-        if not path or ("://" in path and not path.startswith("file://")):
-            continue  # what that is, and whether it is there, is found out when it is pinned
-        if not provider.features.shares_files:
-            there = f"something that `{job.on}` can reach; {_put(job, name, path)}"
-            problems.append(Problem(f"data.{name}", f"`{given.path}`", there))
+    for name in to_store(job, provider):
+        path = job.data[name].path or ""
+        there = f"something that `{job.on}` can reach; {_put(job, name, path)}"
+        problems.append(Problem(f"data.{name}", f"`{path}`", there))
     return problems
 
 

@@ -45,7 +45,7 @@ async def expect(request: Request) -> Response:
     asked = await body(request, ForecastRequest)
     if not (asked.currency.isascii() and asked.currency.isalpha() and len(asked.currency) == 3):
         raise BadInput(f"`{asked.currency}` is no currency", hint="use a code such as EUR or GBP")
-    admit(asked.job, service.providers)
+    admit(asked.job, service.providers, data_follows=True)
     provider = service.providers[asked.job.on]
     kinds = needs(asked.job)
     kinds += [replace(need, spot=not need.spot) for need in kinds[:1] if asked.both and len(kinds) == 1]

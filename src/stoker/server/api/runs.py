@@ -19,7 +19,7 @@ from stoker.model.node import Offer
 from stoker.model.orders import DataOrder, Wish
 from stoker.model.run import Event, Run, RunState, Start
 from stoker.model.submission import Submission
-from stoker.server.admission import admit, no_effect
+from stoker.server.admission import admit, no_effect, to_store
 from stoker.server.api.reading import body
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.inputs import Asked, Pinned, pin
@@ -51,6 +51,7 @@ _PLAN = {
     "alone": str,
     "notes": tuple[str, ...],
     "inputs": Mapping[str, DataOrder],
+    "to_store": tuple[str, ...],
 }
 _PAGE = {"runs": tuple[Run, ...], "next": str | None}
 
@@ -61,7 +62,7 @@ async def plan(request: Request) -> Response:
     service = service_of(request)
     asked = await body(request, PlanRequest)
     job = asked.job
-    offer = await call(admit, job, service.providers)
+    offer = await call(lambda: admit(job, service.providers, data_follows=True))
     provider = service.providers[job.on]
     under_way = [run for run in service.ledger.open if run.job.on == job.on]
     busy = sum(run.job.nodes for run in under_way if run.state in (RunState.STARTING, RunState.RUNNING))
@@ -70,9 +71,8 @@ async def plan(request: Request) -> Response:
     notes = [*([f"{offer.unready}: these are list prices"] if offer.unready else []), *no_effect(job, provider)]
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
     told = alone.words(job, provider.features, job.budget, limits=await call(service.limits.over, asked.person))
-    return answer(
-        {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
-    )
+    found = {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
+    return answer({**found, "to_store": to_store(job, provider)})
 
 
 @router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run, 404, *OUTSIDE))
