@@ -247,7 +247,7 @@ SHAPES = {
         "python train_xgb.py",
         "xgb_models",
         ("xgb_models", "model.json"),
-        Story(r"^\[(\d+)\]\ttrain-logloss", "train-logloss", "model.json", 8, needs="xgboost"),
+        Story(r"^(\d+) rounds are done", "train-logloss", "model.json", 8, needs="xgboost"),
     ),
     "yolo": Shape(
         "python train.py",

@@ -51,14 +51,22 @@ def command(script: Path | None, force: bool, as_json: bool) -> None:
         raise BadInput(f"`{_FILE}` cannot be written here: {(error.strerror or str(error)).lower()}") from None
     job, told = _completed(path, text)
     if as_json:
-        show_json({"file": str(path.absolute()), "job": job, "script": proposal.script, "others": proposal.others})
+        show_json(
+            {
+                "file": str(path.absolute()),
+                "job": job,
+                "script": proposal.script,
+                "others": proposal.others,
+                "advice": proposal.advice,
+            }
+        )
         return
     say(f"wrote {_FILE}" + (f" for {proposal.script}" if proposal.script else ""))
     if proposal.others:
         say(f"  other scripts: {', '.join(proposal.others)}; `stoker init SCRIPT --force` takes another")
     for line in found(job):
         say(f"  {line}")
-    for line in told:
+    for line in (*proposal.advice, *told):
         say(line)
     say("next: `stoker plan` shows what would happen, `stoker run` runs it")
 

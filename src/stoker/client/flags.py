@@ -68,6 +68,19 @@ def of_functions(tree: ast.Module, imports: set[str]) -> list[Flag]:
     return found
 
 
+def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[Flag]:
+    """Fields of the dataclasses that a library makes options of."""
+    if not imports & {"tyro", "simple_parsing", "transformers.HfArgumentParser", "jsonargparse", "draccus"}:
+        return []
+    return [
+        Flag(f"--{one.target.id}", _plain_default(one.value), one.value is None, _is_boolean(one.value))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
+        for one in node.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    ]
+
+
 def texts(nodes: list[ast.expr]) -> list[str]:
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
@@ -76,6 +89,17 @@ def _text(default: ast.expr | None, values: Values) -> str | None:
     if isinstance(default, ast.Constant):
         return None if default.value is None else str(default.value)
     return values.text(default)
+
+
+def _is_boolean(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
+
+
+def _plain_default(node: ast.expr | None) -> str | None:
+    """Also of `field(default=...)`."""
+    if isinstance(node, ast.Call):
+        node = next((one.value for one in node.keywords if one.arg == "default"), None)
+    return str(node.value) if isinstance(node, ast.Constant) and node.value is not None else None
 
 
 def _words(given: dict[str | None, ast.expr], name: str) -> str:
@@ -87,7 +111,7 @@ def _says_true(node: ast.expr | None) -> bool:
 
 
 def _is_switch(kind: str, given: dict[str | None, ast.expr], default: ast.expr | None) -> bool:
-    boolean = isinstance(default, ast.Constant) and isinstance(default.value, bool)
+    boolean = _is_boolean(default)
     named = "action" in given and "BooleanOptionalAction" in ast.unparse(given["action"])
     switch = named or "store_" in _words(given, "action") or "is_flag" in given
     return switch or (boolean and kind in ("option", "DEFINE_bool", "DEFINE_boolean"))

@@ -63,6 +63,7 @@ class Saving:
     checkpoints: list[str] = field(default_factory=list)
     models: list[str] = field(default_factory=list)  # saved, and not known to be loaded again
     loads: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)  # absolute paths that it saves to
 
     @property
     def resumes(self) -> bool:
@@ -76,6 +77,7 @@ def saving(trees: Iterable[ast.AST], values: Values, imports: set[str]) -> Savin
         if isinstance(node, ast.Call):
             name = values.code.passes_to(node) or name_of(node)
             saved += [(path, surely) for path, surely in _saved(node, name, values, imports) if path]
+            found.outside += [path for path in _outside(node, name, values) if path not in found.outside]
             if name in _LOADERS or name in _LOADERS_ALONE:
                 found.loads += [
                     path for one in _places(node, name) for text in values.texts(one) if (path := _path(text))
@@ -130,6 +132,14 @@ def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], value
         folder = name in _MODEL_SAVERS and not PurePosixPath(path).suffix
         if path and (folder or name in (*_MODEL_SAVERS, *_OF_MODULES) or _is_named(path)):
             yield _folder(path) if folder else path
+
+
+def _outside(call: ast.Call, name: str, values: Values) -> Iterator[str]:
+    if name not in (*_CALLBACKS, "save", "dump", "save_model", "save_weights", "save_pretrained", "savez"):
+        return
+    for place in (*call.args[:2], *(one.value for one in call.keywords)):
+        if isinstance(place, ast.Constant | ast.Name | ast.Attribute | ast.BinOp | ast.JoinedStr | ast.Call):
+            yield from (text for text in values.texts(place) if text.startswith(("/", "~")) and "\n" not in text)
 
 
 def _is_named(path: str) -> bool:

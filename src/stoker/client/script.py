@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from stoker.client.flags import Flag, declared, of_functions, texts
+from stoker.client.flags import Flag, declared, of_dataclasses, of_functions, texts
 from stoker.client.folding import Values, empty_keys, flatten, gather
 from stoker.client.localcode import modules
 from stoker.client.saving import Saving, saving
@@ -118,7 +118,7 @@ def look(path: Path, name: str) -> Script | None:
         for target in node.targets
         if (name := getattr(target, "id", ""))
     }
-    script.flags += of_functions(tree, script.imports)
+    script.flags += [*of_functions(tree, script.imports), *of_dataclasses(tree, script.imports)]
     root = path.parents[len(PurePosixPath(name).parts) - 1]
     config = _configuration(path.parent, tree) or _configuration(root, tree)
     script.values.known |= flatten(config)

@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from stoker.client.advice import advice
 from stoker.client.candidates import candidates
 from stoker.client.flags import Flag
 from stoker.client.resumeflag import resume_arguments
@@ -38,6 +39,7 @@ class Proposal:
     text: str
     script: str = ""  # empty: none was found
     others: tuple[str, ...] = ()  # that may be meant as well
+    advice: tuple[str, ...] = ()  # what the file cannot mend
 
 
 def starter(folder: Path, named: Path | None = None) -> str:
@@ -58,11 +60,10 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     inner = _inner(folder, start) if start else None
     script = (inner.script if inner else script) or Script(start or "")
     script.follow(folder)
-    text = "\n".join(
-        _lines(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
-    )
+    draft = _draft(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
     others = [one for one in found.others if folder / one not in script.modules] if found else []
-    return Proposal(text, start or script.path, tuple(others))
+    told = advice(script, saves=draft.places.saves, resume=draft.resume)
+    return Proposal("\n".join(_lines(folder, script, draft)), start or script.path, tuple(others), tuple(told))
 
 
 def bring(text: str, entries: Mapping[str, str]) -> str:
@@ -81,19 +82,30 @@ _HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker p
 _NO_SCRIPT = "no script was found here: write your command"
 
 
-def _lines(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> list[str]:
+class _Draft(NamedTuple):
+    command: str
+    data: dict[str, tuple[str, str]]
+    places: Places
+    resume: str
+    about: str  # comments on what else the script takes
+
+
+def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> _Draft:
     data = {} if wrapped else _data(script, folder)
     command = wrapped or _command(script, data)
     given = _told_by(script, words) if wrapped else _given(script, command)
     resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
-    found = places(script, given, command, told_to_resume=bool(resume))
-    lines = [_HEAD, _name(folder), f"run: {_scalar(command)}"]
-    lines += [] if wrapped else _about_flags(script, f"{command} {resume}")
-    if data:
-        lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in data.items())]
-    lines += _kept(found)
-    if resume:
-        lines.append(_row(f"resume: {_scalar(resume)}", "added when there is a checkpoint to resume from"))
+    about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
+    return _Draft(command, data, places(script, given, command, told_to_resume=bool(resume)), resume, about)
+
+
+def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
+    lines = [_HEAD, _name(folder), f"run: {_scalar(draft.command)}", *draft.about.splitlines()]
+    if draft.data:
+        lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in draft.data.items())]
+    lines += _kept(draft.places)
+    if draft.resume:
+        lines.append(_row(f"resume: {_scalar(draft.resume)}", "added when there is a checkpoint to resume from"))
     return [*lines, *_environment(folder), *_rest(script), ""]
 
 

@@ -22,6 +22,7 @@ class Places(NamedTuple):
     outputs: str
     checkpoints: tuple[str, ...]
     resumes: bool  # the script looks for its own checkpoint
+    saves: bool  # a place is known, by the script's text or by what its flags are given
 
 
 def places(script: Script, given: dict[str, str], command: str, *, told_to_resume: bool = False) -> Places:
@@ -39,7 +40,9 @@ def places(script: Script, given: dict[str, str], command: str, *, told_to_resum
     beside = [path for path in map(_place, saved.models) if not _is_in(path, outputs)]
     every = list(dict.fromkeys([*own, *kept, *beside]))
     chosen = [one for one in every if not any(_is_in(one, other) for other in every if other != one)]
-    return Places(outputs, tuple(chosen[:_MOST]) or (DEFAULT,), saved.resumes)
+    return Places(
+        outputs, tuple(chosen[:_MOST]) or (DEFAULT,), saved.resumes, bool(every or made or "${outputs}" in command)
+    )
 
 
 def _place(path: str) -> str:

@@ -20,6 +20,7 @@ if saved:
 class Pace(xgb.callback.TrainingCallback):
     def after_iteration(self, model, epoch, evals_log):
         time.sleep(0.15)
+        print(f"{model.num_boosted_rounds()} rounds are done", flush=True)
         return False
 
 
