@@ -161,6 +161,7 @@ class Session:
             "STOKER_HOME": str(self.root / ".stoker"),
             "USER": "you",
             "TERM": "dumb",
+            "SCRIPTS": str(ROOT / "tests" / "examples" / "scripts"),  # after the shape of public ones, to show
         }
 
     def _shown(self, text: str) -> str:

@@ -240,3 +240,34 @@ def test_names_beyond_the_first_plane_of_unicode_are_written_as_they_are(tmp_pat
     (tmp_path / "train.py").write_text('open("𑊀/checkpoint.pt", "wb")', encoding="utf-8")
     (tmp_path / "stoker.yaml").write_text(starter(tmp_path), encoding="utf-8")
     assert jobfile.read(tmp_path / "stoker.yaml").job.run == "python train.py"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (
+            'import keras\nmodel.fit(x)\nmodel.save("/data/final.keras")',
+            "saves to `/data/final.keras`, which is not in",
+        ),
+        ('import torch\nx = "~/models"\nloss.backward()\ntorch.save(m, f"{x}/m.pt")', "saves to `~/models/m.pt`"),
+        ("import torch\nloss.backward()", "no place was found where train.py saves"),
+        ('import torch\nloss.backward()\ntorch.save(m, "m.pt")', "train.py loads no checkpoint"),
+        ('import torch\nimport json\njson.load(f)\nloss.backward()\ntorch.save(m, "m.pt")', "loads no checkpoint"),
+        ('import torch\nm = torch.load("m.pt")\nloss.backward()\ntorch.save(m, "m.pt")', ""),
+        ('print("no training at all")', ""),
+    ],
+)
+def test_what_the_job_file_cannot_mend_is_said(tmp_path: Path, code: str, said: str) -> None:
+    (tmp_path / "train.py").write_text(code)
+    lines = propose(tmp_path).advice
+    assert any(said in line for line in lines) if said else not lines
+
+
+def test_a_script_that_is_made_for_a_launcher_gets_one(job_for) -> None:
+    needs = "import os, torch.distributed as d\nd.init_process_group('gloo')\nrank = int(os.environ['RANK'])"
+    assert job_for(train_py=needs).launcher == "torchrun"
+
+
+def test_a_script_that_asks_for_its_rank_is_started_alone(job_for) -> None:
+    asks = "import os\nddp = int(os.environ.get('RANK', -1)) != -1\nif ddp: rank = int(os.environ['RANK'])"
+    assert job_for(train_py=asks).launcher == "auto"
