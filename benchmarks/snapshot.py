@@ -1,4 +1,4 @@
-"""Submitting a big source tree again after one change: what its snapshot adds to the command."""
+"""A big source tree: seen for the first time, and submitted again after one change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ FILE_BYTES = 2000
 SCAN = "stoker.client.tree.scan"
 PLAN = "stoker plan, over a tree of one file"
 RUN = "stoker run --detach, over a tree of one file"
-GOALS = {name: Goal(at_most=0.5) for name in (SCAN, PLAN, RUN)}
+FIRST_FILES = 5_000
+FIRST_INIT = "stoker init, for the first time"
+FIRST_PLAN = "stoker plan, for the first time"
+GOALS = {name: Goal(at_most=0.5) for name in (SCAN, PLAN, RUN, FIRST_INIT, FIRST_PLAN)}
 
 _changes = itertools.count()
 
@@ -32,13 +35,30 @@ def run(plan: Plan) -> Result:
     with workplace() as place, ExitStack() as services:
         small, big = _tree(place / "small", 1), _tree(place / "big", files)
         contestants = _stoker(services.enter_context(Stoker(place / "stoker")), small, big)
+        new = plan.size(FIRST_FILES, files)
+        first = _first(services.enter_context(Stoker(place / "newcomer")), _tree(place / "new", new))
         if not plan.alone:
             result.versions[peers.RAY.name] = peers.install(peers.RAY)
             contestants |= _git(place, big) | _ray(place, services, small, big)
-        samples = plan.interleave(contestants)
+        samples = plan.interleave({**contestants, **first})
     for name, taken in samples.items():
-        result.add(f"{name}, one of {files:,} files changed", "s", taken, GOALS.get(name))
+        told = f"of {new:,} files" if name in first else f"one of {files:,} files changed"
+        result.add(f"{name}, {told}", "s", taken, GOALS.get(name))
     return result
+
+
+def _first(stoker: Stoker, folder: Path) -> dict[str, Callable[[], float]]:
+    """The whole command, over a tree that it has never seen; the server is up."""
+
+    def forget() -> None:
+        stoker.start()
+        shutil.rmtree(stoker.home / "trees", ignore_errors=True)
+
+    def taken(*arguments: str) -> Callable[[], float]:
+        command = stoker.command(arguments[0], *arguments, folder=folder, before=forget)
+        return lambda: on_pipe(command).total_s
+
+    return {FIRST_INIT: taken("init", "--force"), FIRST_PLAN: taken("plan")}
 
 
 def _stoker(stoker: Stoker, small: Path, big: Path) -> dict[str, Callable[[], float]]:
