@@ -271,3 +271,19 @@ def test_a_script_that_is_made_for_a_launcher_gets_one(job_for) -> None:
 def test_a_script_that_asks_for_its_rank_is_started_alone(job_for) -> None:
     asks = "import os\nddp = int(os.environ.get('RANK', -1)) != -1\nif ddp: rank = int(os.environ['RANK'])"
     assert job_for(train_py=asks).launcher == "auto"
+
+
+def test_a_package_that_is_a_program_is_started_as_one(tmp_path: Path) -> None:
+    (tmp_path / "trainer").mkdir()
+    (tmp_path / "trainer" / "__init__.py").touch()
+    (tmp_path / "trainer" / "__main__.py").write_text('from .loop import run\nif __name__ == "__main__":\n    run()\n')
+    loop = 'import torch\ndef run(path="exp/s.pt"):\n    loss.backward()\n    torch.save({}, path)\n'
+    (tmp_path / "trainer" / "loop.py").write_text(loop)
+    found = read(tmp_path)
+    assert (found.run, found.outputs) == ("python -m trainer", "exp")
+
+
+def test_an_argument_without_a_name_is_given_the_data_that_is_there(job_for) -> None:
+    code = 'import argparse\np = argparse.ArgumentParser()\np.add_argument("data_dir")\np.add_argument("--lr")'
+    job = job_for(train_py=code, data__a_txt="")
+    assert (job.run, job.data["data"].path) == ("python train.py ${data.data}", "data")

@@ -11,8 +11,10 @@ from stoker.client.script import Script, look
 
 _MOST_FILES = 60
 _LIKELY = re.compile(r"(?i)(.*[_-])?(train|training|trainer|finetune|fine_tune|pretrain|fit)([_-].*|\d*)?")
-_MAIN = re.compile(r"(?i)main|run|experiment|app")
-_TOOL = re.compile(r"(?i)setup|conftest|noxfile|fabfile|tasks|manage|versioneer|__init__|test(s|_.*)?|.*_tests?|_.*")
+_MAIN = re.compile(r"(?i)(__)?main(__)?|run|experiment|app")
+_TOOL = re.compile(
+    r"(?i)setup|conftest|noxfile|fabfile|tasks|manage|versioneer|__init__|test(s|_.*)?|.*_tests?|_(?!_main__).*"
+)
 _HELPER = re.compile(
     r"(?i).*(utils?|helpers?|common|config(urator)?|settings|constants|models?|networks?|layers?|data_?loaders?|datasets?)"
     r"|data|(check|eval|evaluate|predict|infer|inference|sample|demo|serve|convert|export|download|preprocess|prepare|plot"
@@ -50,9 +52,22 @@ def candidates(folder: Path) -> Candidates:
         rated = sorted([*rated, *_rated(folder, below)], key=lambda one: (-one[0], one[1].path))
     if not rated or rated[0][0] < 0:
         return Candidates(None, ())
-    best, score = rated[0][1], rated[0][0]
-    close = [one.path for other, one in rated[1:] if other >= score - _CLOSE and other >= _CLOSE]
+    best, score = _started_by(rated[0][1], rated, folder), rated[0][0]
+    others = [(other, one) for other, one in rated if one is not best and folder / one.path not in best.modules]
+    close = [one.path for other, one in others if other >= score - _CLOSE and other >= _CLOSE]
     return Candidates(best, tuple(close[:5]))
+
+
+def _started_by(best: Script, rated: list[tuple[int, Script]], folder: Path) -> Script:
+    """Where the likeliest file does nothing when it is run, the program that imports it is meant."""
+    if best.acts:
+        return best
+    for _, script in rated:
+        if script.is_program:
+            script.follow(folder)
+            if folder / best.path in script.modules:
+                return script
+    return best
 
 
 def rate(script: Script) -> int:

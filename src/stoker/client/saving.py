@@ -96,8 +96,8 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
     """Where this call saves, and whether it does so again and again by its nature."""
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     if name in _CALLBACKS:
-        place = next((given[key] for key in _CALLBACKS[name] if key in given), call.args[0] if call.args else None)
-        path = _path(values.text(place))
+        places = [given[key] for key in _CALLBACKS[name] if key in given] or call.args[:2]
+        path = next((found for one in places if (found := _path(values.text(one)))), "")
         if path or not _is_lightning(imports):
             yield path, True
     elif name in _ROOTS and (place := given.get(_ROOTS[name], call.args[0] if call.args else None)) is not None:

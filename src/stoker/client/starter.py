@@ -162,7 +162,11 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     words = _start(script)
     for flag in script.flags:
         bare = flag.name.lstrip("-")
-        if flag.switch or flag.positional:
+        if flag.switch:
+            continue
+        if flag.positional:
+            words += [f"${{data.{key}}}" for key, (used, _) in data.items() if used == flag.name]
+            words += ["${outputs}"] if flag.required and _OUTPUT_FLAG.fullmatch(bare.lower()) else []
             continue
         if _OUTPUT_FLAG.fullmatch(bare.lower()):
             words += [flag.name, "${outputs}"]
@@ -177,6 +181,14 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
 def _start(script: Script) -> list[str]:
     """A module of a package is started as one, so that its imports are found."""
     parts = PurePosixPath(script.path).with_suffix("").parts
+    if parts[-1] == "__main__" and len(parts) > 1:
+        parts = parts[:-1]
+        return [
+            *(["cd", "src", "&&"] if parts[0] == "src" else []),
+            "python",
+            "-m",
+            ".".join(parts).removeprefix("src."),
+        ]
     code = parts[1:] if parts[0] == "src" else parts
     if len(code) > 1 and (script.inside or code[0] in script.imports) and all(part.isidentifier() for part in code):
         return [*(["cd", "src", "&&"] if code != parts else []), "python", "-m", ".".join(code)]
@@ -221,7 +233,7 @@ def _existing(flag: Flag, folder: Path) -> str:
 
 def _about_flags(script: Script, command: str) -> list[str]:
     words = command.split()
-    others = [flag for flag in script.flags if flag.name not in words]
+    others = [flag for flag in script.flags if flag.name not in words and not (flag.positional and "${" in command)]
     needed = [flag.name for flag in others if flag.required]
     optional = [_told(flag) for flag in others if not flag.required]
     lines = [f"# the script needs as well: {_line(', '.join(needed))}"] if needed else []
