@@ -22,11 +22,12 @@ from stoker.model.run import Run as Facts
 SECOND_THOUGHT_S = 3.0
 
 
-def attend(client: Client, run: Run, header: str, *, detach: bool, as_json: bool) -> int:
+def attend(client: Client, run: Run, *header: str, detach: bool, as_json: bool) -> int:
     """The exit code. With `detach` the run's name, or its facts, is all there is to print."""
     printer: Printer = JsonPrinter() if as_json else TextPrinter(live=True, exact=True)
     printer.event("submitted", run.facts)
-    printer.note(header)
+    for line in header:
+        printer.note(line)
     if is_twin(run.facts.job.on):
         printer.note("on the twin: nothing of this costs money, and prices are what they would be")
     if run.facts.alone:

@@ -76,6 +76,13 @@ def job_options() -> Decorator:
         function = click.option(
             "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Change a field of the job; may be repeated."
         )(function)
+        function = click.option(
+            "--env",
+            "env",
+            multiple=True,
+            metavar="NAME[=VALUE]",
+            help="Give the script this variable, as your shell has it or with this value; may be repeated.",
+        )(function)
         return click.argument("file", default="stoker.yaml", type=click.Path())(function)
 
     return decorate

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from stoker.client import jobfile
 from stoker.client.jobfile import JobFile
-from stoker.errors import JobInvalid
+from stoker.client.settings import from_environment
+from stoker.client.shellvariables import hint, secret_kind
+from stoker.errors import BadInput, JobInvalid
+from stoker.model.fields import encodable
 
 
-def read(file: str, sets: Sequence[str], on: str) -> JobFile:
-    """A folder stands for the `stoker.yaml` in it."""
+def read(file: str, sets: Sequence[str], on: str, env: Sequence[str] = ()) -> JobFile:
+    """A folder stands for the `stoker.yaml` in it. `env` are variables, each `NAME=value`, or a name of the shell."""
     path = Path(file)
     if path.is_dir():
         path = path / "stoker.yaml"
-    return jobfile.read(path, [*sets, f"on={on}"] if on else sets)
+    source = jobfile.read(path, [*sets, f"on={on}"] if on else sets)
+    given = _variables(env, source.job.secrets)
+    return replace(source, job=replace(source.job, env={**source.job.env, **given})) if given else source
+
+
+def _variables(env: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:
+    """Raises BadInput for what is missing in the shell, and for a secret, which would be kept with the run."""
+    given: dict[str, str] = {}
+    for one in env:
+        name, equals, text = one.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name.startswith("STOKER_"):
+            raise BadInput(f"--env {one}: expected NAME or NAME=VALUE", hint="such as `--env OMP_NUM_THREADS=1`")
+        value = text if equals else from_environment().variable(name)
+        if value is None:
+            raise BadInput(f"--env {name}: your shell does not have it", hint=f"`--env {name}=VALUE`, or export it")
+        if "\0" in value or not encodable(value):
+            raise BadInput(f"--env {name}: its value is not text in UTF-8")
+        if name in secrets:
+            raise BadInput(f"--env {name}: the job has it among its `secrets`", hint=f"export {name}=…")
+        if kind := secret_kind(name, value):
+            raise BadInput(
+                f"--env {name} is a secret ({kind}), and the variables of a job are kept with its runs", hint=hint(name)
+            )
+        given[name] = value
+    return given
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from stoker.cli.safetext import one_line
 from stoker.cli.words import duration
 from stoker.model.job import Job
 
@@ -14,7 +16,8 @@ _WORDS = {
     "keep_failed": duration,
     "budget": "${}".format,
 }
-_SHOWN_ELSEWHERE = ("name", "run", "source", "environment", "data", "outputs", "on", "secrets")
+_LONGEST = 60  # characters of a value
+_SHOWN_ELSEWHERE = ("name", "run", "source", "environment", "data", "outputs", "on", "secrets", "env_file")
 
 
 def settings(job: Job) -> str:
@@ -23,6 +26,12 @@ def settings(job: Job) -> str:
     usual = Job(name=job.name, run="true").plain()
     changed = {key: value for key, value in plain.items() if value != usual[key] and key not in _SHOWN_ELSEWHERE}
     return "\n".join(f"{key}: {_WORDS.get(key, _short)(value)}" for key, value in changed.items())
+
+
+def variables(given: Mapping[str, str]) -> str:
+    """`OMP_NUM_THREADS=1, PYTHONHASHSEED=0`"""
+    shown = {name: value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…" for name, value in given.items()}
+    return ", ".join(f"{name}={one_line(value)}" for name, value in shown.items())
 
 
 def _short(value: Any) -> str:

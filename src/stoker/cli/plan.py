@@ -11,7 +11,7 @@ import click
 from stoker.cli import jobsource, terminal, words
 from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.ending import seen_from
-from stoker.cli.jobtext import settings
+from stoker.cli.jobtext import settings, variables
 from stoker.cli.offertext import offer_lines
 from stoker.cli.tables import pairs
 from stoker.cli.terminal import paint_data, say, show, show_json
@@ -40,7 +40,16 @@ from stoker.model.rehearsal import twin_of
 @click.option("--deadline", default="", metavar="TIME", help="Short for --set deadline=TIME, such as 12h.")
 @click.option("--currency", default="USD", metavar="CODE", help="Quote prices in this currency, too.")
 @json_option()
-def command(file: str, sets: tuple[str, ...], on: str, name: str, currency: str, as_json: bool, **asked: Any) -> None:
+def command(
+    file: str,
+    sets: tuple[str, ...],
+    on: str,
+    name: str,
+    currency: str,
+    as_json: bool,
+    env: tuple[str, ...],
+    **asked: Any,
+) -> None:
     """Show what `stoker run` would do, and do nothing.
 
     FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
@@ -55,9 +64,9 @@ def command(file: str, sets: tuple[str, ...], on: str, name: str, currency: str,
     """
     given = {field: asked[field] for field in ("gpu", "budget", "deadline") if asked[field]}
     sets = (*sets, *(f"{field}={value}" for field, value in given.items()))
-    source = jobsource.read(file, sets, on)
+    source = jobsource.read(file, sets, on, env)
     if asked["twin"]:
-        source = jobsource.read(file, sets, twin_of(source.job.on))
+        source = jobsource.read(file, sets, twin_of(source.job.on), env)
     both = bool(given or asked["hours"])
     with jobsource.located(source):
         client = Client.connect()
@@ -90,6 +99,8 @@ def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
         ("software", plan.environment),
         ("data", "\n".join(_data(use) + _moving(use, plan) for use in plan.data)),
         ("outputs", f"{plan.job.outputs}{landing}"),
+        ("from shell", variables(plan.taken)),
+        ("env file", ", ".join(plan.from_file)),
         ("secrets", ", ".join(plan.secrets)),
         ("checked", "\n".join(screening.lines(plan.findings))),
         ("settings", settings(plan.job)),

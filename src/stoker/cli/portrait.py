@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stoker.cli import words
 from stoker.cli.ending import seen_from
-from stoker.cli.jobtext import settings
+from stoker.cli.jobtext import settings, variables
 from stoker.cli.meterline import meter_line, spent_by
 from stoker.cli.safetext import one_line
 from stoker.cli.states import ATTEMPT_STYLES, STYLES
@@ -81,6 +81,7 @@ def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
         ("node", _kept(run, now)),
         ("closed", run.alone),
         ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
+        ("from shell", variables(run.here)),
         ("secrets", ", ".join(run.job.secrets)),
         ("settings", settings(run.job)),
     ]

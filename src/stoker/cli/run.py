@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +14,12 @@ from stoker.cli import jobsource, words
 from stoker.cli.attend import attend
 from stoker.cli.command import Command, job_options, json_option
 from stoker.cli.failure import INTERRUPTED
+from stoker.cli.jobtext import variables
 from stoker.cli.terminal import confirmed, interactive, say
 from stoker.client.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput
+from stoker.model.job import Job
 from stoker.model.rehearsal import twin_of
 from stoker.model.run import Run as Facts
 
@@ -45,15 +47,7 @@ _PATIENCE_S = 1.0
 @click.option("-y", "--yes", is_flag=True, help="Put local data into the store without asking.")
 @json_option()
 def command(
-    file: str,
-    sets: tuple[str, ...],
-    on: str,
-    name: str,
-    twin: bool,
-    detach: bool,
-    keep_failed: str,
-    yes: bool,
-    as_json: bool,
+    file: str, env: tuple[str, ...], sets: tuple[str, ...], on: str, name: str, twin: bool, detach: bool, **asked: Any
 ) -> int:
     """Run a job and show its output.
 
@@ -66,7 +60,8 @@ def command(
     Data of this computer that the machines of a cloud cannot read is put into the store first, as a dataset, once you
     agree. Later runs send what has changed.
     """
-    source = jobsource.read(file, (*sets, f"keep_failed={keep_failed}") if keep_failed else sets, on)
+    as_json, keep_failed, yes = bool(asked["as_json"]), asked["keep_failed"], bool(asked["yes"])
+    source = jobsource.read(file, (*sets, f"keep_failed={keep_failed}") if keep_failed else sets, on, env)
     upload = Upload(quiet=as_json)
     try:
         with jobsource.located(source), upload, ExitStack() as shown:
@@ -84,7 +79,8 @@ def command(
     except KeyboardInterrupt:
         say("interrupted while submitting; `stoker ps` shows whether there is a run")
         return INTERRUPTED
-    return attend(client, run, header(run.facts, upload.sent_bytes), detach=detach, as_json=as_json)
+    lines = [header(run.facts, upload.sent_bytes), *came_along(run.facts, source.job)]
+    return attend(client, run, *lines, detach=detach, as_json=as_json)
 
 
 def _agree(moves: Sequence[DataMove], upload: Upload, shown: ExitStack, *, yes: bool, as_json: bool) -> Progress:
@@ -117,6 +113,13 @@ def header(run: Facts, sent_bytes: int) -> str:
     git = f"git {run.git.commit[:8]}{' with changes' if run.git.dirty else ''}" if run.git else ""
     details = ", ".join(filter(None, [git, f"{words.size(sent_bytes)} sent" if sent_bytes else "nothing new to send"]))
     return f"{run.name} on {run.job.on}, code {run.snapshot[:8]} ({details})"
+
+
+def came_along(run: Facts, job: Job) -> list[str]:
+    """`from your shell: OMP_NUM_THREADS=1`, where the run has variables that its job does not name."""
+    added = {name: value for name, value in run.job.env.items() if name not in job.env}
+    given = variables({**run.here, **added})
+    return [f"variables from your shell{' and env_file' if job.env_file else ''}: {given}"] if given else []
 
 
 class Upload:

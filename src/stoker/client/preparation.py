@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from stoker.client import datamark, jobchecks, screening
+from stoker.client import datamark, envfile, jobchecks, screening
 from stoker.client.datamark import DataUse
+from stoker.client.envfile import EnvFile
 from stoker.client.git import GitLook
 from stoker.client.packages import packages_of
 from stoker.client.secretvalues import sure_kind
 from stoker.client.settings import Settings
+from stoker.client.shellvariables import Taken, take
 from stoker.client.tree import Tree, scan
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.checkpointpaths import is_folder
@@ -27,7 +29,7 @@ LAND_IN = "outputs"  # beside the job file
 
 
 class Prepared(NamedTuple):
-    """A submission but for its key and name."""
+    """A submission but for its key and name. The job has the variables that come along with it."""
 
     job: Job
     tree: Tree
@@ -36,6 +38,8 @@ class Prepared(NamedTuple):
     data: tuple[DataUse, ...]
     secrets: Mapping[str, str]
     land_in: str
+    from_file: tuple[str, ...]  # names of variables that `env_file` gives
+    taken: Taken  # from the shell
 
     def submission(self, key: str, name: str, settings: Settings) -> Submission:
         return Submission(
@@ -50,6 +54,7 @@ class Prepared(NamedTuple):
             packages=packages_of(settings.python),
             git=self.git.facts(),
             land_in=self.land_in,
+            here=self.taken.here if settings.local else {},
             secrets=self.secrets,
         )
 
@@ -62,22 +67,34 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
     job = _with_folders(job, source)
     git = GitLook(source)
     data = datamark.look(job, folder)
-    secrets = secrets_of(job, settings)
+    from_file = _env_file(job, folder, settings)
+    secrets = secrets_of(job, settings, from_file.secrets)
+    taken = take(settings.environ, {*job.env, *from_file.variables}, job.secrets, source)
     land_in = folder / LAND_IN
     read_there = dict(_given_by_path(job, data))
-    left_out = _left_out(job, source, [land_in, *read_there.values()])
+    filed = [folder / Path(job.env_file or "")] if from_file.secrets else []  # what is secret in it stays here
+    left_out = _left_out(job, source, [land_in, *read_there.values(), *filed])
     job = _with_places(job, source, read_there)
     _check_no_secret(job)
     tree = scan(source, index=index_of(settings, source), exclude=left_out, needed=_named_by(job))
     screening.check(tree.findings)
     _check_taken_along(job, tree.snapshot)
     jobchecks.check(job, tree)
-    return Prepared(job, tree, left_out, git, data, secrets, str(land_in) if settings.local else "")
+    job = replace(job, env={**taken.everywhere, **from_file.variables, **job.env})
+    place = str(land_in) if settings.local else ""
+    return Prepared(job, tree, left_out, git, data, secrets, place, tuple(from_file.variables), taken)
 
 
-def secrets_of(job: Job, settings: Settings) -> dict[str, str]:
-    """The values of the job's secrets. Raises BadInput naming those that the environment lacks."""
-    found = {name: settings.variable(name) for name in job.secrets}
+def _env_file(job: Job, folder: Path, settings: Settings) -> EnvFile:
+    if not job.env_file:
+        return EnvFile()
+    return envfile.read(folder / Path(job.env_file).expanduser(), job.secrets, settings.environ)
+
+
+def secrets_of(job: Job, settings: Settings, filed: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The values of the job's secrets; `filed` are those that its `env_file` has. Raises BadInput naming those that the
+    environment lacks."""
+    found = {name: settings.variable(name) or (filed or {}).get(name) for name in job.secrets}
     missing = [name for name, value in found.items() if value is None]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)

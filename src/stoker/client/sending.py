@@ -91,6 +91,7 @@ def submit_again(
         resumes=again.resumes,
         store=store,
         land_in=old.land_in if settings.local else "",
+        here={name: old.here[name] for name in old.here if settings.local and name not in again.job.secrets},
         secrets=secrets_of(again.job, settings),
     )
     return _post(submission, connection)

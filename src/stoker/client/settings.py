@@ -36,8 +36,15 @@ class Settings:
 
     def for_server(self) -> dict[str, str]:
         """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run
-        that this program is part of: the server would be ended together with that run."""
-        kept = {name: value for name, value in self.environ.items() if name != "STOKER_NODE_KEY"}
+        that this program is part of: the server would be ended together with that run. Nor what runs bring themselves:
+        later ones would get it from here."""
+        from stoker.client.shellvariables import belongs_to_runs  # slow to import, and servers are seldom started
+
+        kept = {
+            name: value
+            for name, value in self.environ.items()
+            if name != "STOKER_NODE_KEY" and not belongs_to_runs(name)
+        }
         return {**kept, "STOKER_HOME": str(self.home.root)}
 
 

@@ -43,6 +43,8 @@ class Plan:
     command: str  # as the job writes it
     meanings: Mapping[str, str]  # what each `${…}` in the command will be: by the name inside the braces
     secrets: tuple[str, ...]  # names only
+    taken: Mapping[str, str]  # variables of the shell that come along
+    from_file: tuple[str, ...]  # names of variables that `env_file` gives
     land_in: str  # empty: the client fetches
     offer: Offer | None
     free: int | None  # nodes that could be had now; None: unknown
@@ -77,6 +79,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
     """Looks, asks, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
     prepared = prepare(job, folder, settings)
     answer = connection.post("/v1/plan", {"job": job.plain(), "person": settings.person})
+    here = settings.local and bool(answer.get("here"))
     data = tuple(_pinned(use, answer.get("inputs", {})) for use in prepared.data)
     missing = set(register(prepared.tree.snapshot, connection, keep=False))
     new = {entry.sha256: entry.size_bytes for entry in prepared.tree.snapshot.entries if entry.sha256 in missing}
@@ -94,12 +97,19 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         command=job.run,
         meanings=_meanings(job, data),
         secrets=tuple(prepared.secrets),
+        taken={**prepared.taken.everywhere, **(prepared.taken.here if here else {})},
+        from_file=prepared.from_file,
         land_in=prepared.land_in,
         offer=wire.from_plain(Offer, answer["offer"]) if answer.get("offer") else None,
         free=answer.get("free"),
         queued_ahead=answer.get("queued_ahead") or 0,
         alone=str(answer.get("alone", "")),
-        notes=(*answer.get("notes", ()), *opened.missing(job, prepared.tree), *_large(prepared.tree.snapshot, new)),
+        notes=(
+            *answer.get("notes", ()),
+            *prepared.taken.notes,
+            *opened.missing(job, prepared.tree),
+            *_large(prepared.tree.snapshot, new),
+        ),
         findings=prepared.tree.findings,
         to_store=tuple(answer.get("to_store", ())),
     )

@@ -315,6 +315,11 @@ class Job:
     env: Mapping[str, str] = a(
         MapOf(Scalar(), _VARIABLE, "a variable's name"), "environment variables for the script", default_factory=dict
     )
+    env_file: str | None = a(
+        Maybe(Text("the path of a file with lines `NAME=value`")),
+        "more of them, from a file beside the job file; `env` wins",
+        default=None,
+    )
     secrets: tuple[str, ...] = a(
         ListOf(Text("a variable's name", _VARIABLE)),
         "variables taken from your environment by name; their values are stored nowhere",

@@ -100,6 +100,7 @@ class Run:
     data: Mapping[str, str] = field(default_factory=dict)  # name to resolved path
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what is brought to the nodes
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`
+    here: Mapping[str, str] = field(default_factory=dict)  # variables for nodes that are the submitting computer
     packages: Mapping[str, str] = field(default_factory=dict)  # of the submitting Python, for `diff`
     git: Git | None = None
     rerun_of: str = ""

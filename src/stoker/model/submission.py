@@ -27,6 +27,7 @@ class Submission:
     rerun_of: str = ""
     start_from: str = ""  # the name of an ended run whose last checkpoint it starts from; empty: it starts from nothing
     resumes: bool = False  # it continues that run, which did not succeed, and is named after it
+    here: Mapping[str, str] = field(default_factory=dict)  # variables that mean something on this computer only
     store: str = ""  # the name of the one to keep it in; empty: the workspace's
     land_in: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -239,7 +239,7 @@ class Performer:
             attempt=attempt.number,
             node=0,
             key=attempt.key,
-            job=run.job,
+            job=replace(run.job, env={**run.here, **run.job.env}) if here and run.here else run.job,
             snapshot=run.snapshot,
             python=run.python if here else "",
             data=run.data,

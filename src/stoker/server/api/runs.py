@@ -52,6 +52,7 @@ _PLAN = {
     "notes": tuple[str, ...],
     "inputs": Mapping[str, DataOrder],
     "to_store": tuple[str, ...],
+    "here": bool,
 }
 _PAGE = {"runs": tuple[Run, ...], "next": str | None}
 
@@ -72,7 +73,7 @@ async def plan(request: Request) -> Response:
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
     told = alone.words(job, provider.features, job.budget, limits=await call(service.limits.over, asked.person))
     found = {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
-    return answer({**found, "to_store": to_store(job, provider)})
+    return answer({**found, "to_store": to_store(job, provider), "here": provider.features.shares_files})
 
 
 @router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run, 404, *OUTSIDE))
@@ -82,11 +83,14 @@ async def submit(request: Request) -> Response:
     offer = await call(admit, submission.job, service.providers)
     if offer.unready:
         raise NotSetUp(offer.unready, hint="set it up first: see the guide to a first cloud run")
+    replace(submission.job, env={**submission.here, **submission.job.env})  # what a node will be told must be valid
     if submission.name and not _NAME.fullmatch(submission.name):
         raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
     store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
     if not await call(service.shelves.fill, store, submission.snapshot):
         raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
+    if not service.providers[submission.job.on].features.shares_files:
+        submission = replace(submission, here={})
     now = service.clock.now()
     start = await _start(service, submission)
     if start and submission.resumes and not submission.name:
