@@ -69,7 +69,7 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
     data = datamark.look(job, folder)
     from_file = _env_file(job, folder, settings)
     secrets = secrets_of(job, settings, from_file.secrets)
-    taken = take(settings.environ, {*job.env, *from_file.variables}, job.secrets, source)
+    taken = take(settings.shell, {*job.env, *from_file.variables}, job.secrets, source)
     land_in = folder / LAND_IN
     read_there = dict(_given_by_path(job, data))
     filed = [folder / Path(job.env_file or "")] if from_file.secrets else []  # what is secret in it stays here
@@ -88,7 +88,7 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
 def _env_file(job: Job, folder: Path, settings: Settings) -> EnvFile:
     if not job.env_file:
         return EnvFile()
-    return envfile.read(folder / Path(job.env_file).expanduser(), job.secrets, settings.environ)
+    return envfile.read(folder / Path(job.env_file).expanduser(), job.secrets, settings.shell)
 
 
 def secrets_of(job: Job, settings: Settings, filed: Mapping[str, str] | None = None) -> dict[str, str]:

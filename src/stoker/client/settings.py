@@ -30,6 +30,11 @@ class Settings:
     def variable(self, name: str) -> str | None:
         return self.environ.get(name)
 
+    @property
+    def shell(self) -> Mapping[str, str]:
+        """All variables of whoever submits."""
+        return self.environ
+
     def with_variable(self, name: str, value: str) -> Settings:
         """The same, with another variable for the server that is started with them."""
         return replace(self, environ={**self.environ, name: value})
