@@ -30,12 +30,16 @@ USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH
        stand-by --channel-fd N
        end --folder PATH --key KEY
        enter --folder PATH [--config PATH] [-- COMMAND...]
+       attach --folder PATH
+       relay
        fusermount [-o OPTIONS] DIR"""
 _NEEDED = {
     "run": {"--store", "--orders", "--folder", "--environments"},
     "tenant": {"--config"},
     "stand-by": {"--channel-fd"},
     "end": {"--folder", "--key"},
+    "attach": {"--folder"},
+    "relay": set[str](),
 }
 
 
@@ -53,6 +57,12 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     if verb == "end":
         return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
+    if verb == "attach":
+        from stoker.agent.attach import attach  # here, because only people need it
+
+        return attach(NodeFolder(Path(options["--folder"]).absolute()))
+    if verb == "relay":
+        return _relay()
     if verb == "tenant":
         return _live(Path(options["--config"]))
     if verb == "stand-by":
@@ -137,6 +147,15 @@ def _live(config: Path) -> int:
             os.close(fd)
 
     return Tenant(first, lambda tenancy: _store(tenancy.options, tenancy.variables, folder), start).live()
+
+
+def _relay() -> int:
+    """Its files come from whoever starts it: the terminal, the log, and where people come in."""
+    import socket  # here, because few scripts have a terminal
+
+    from stoker.agent.relay import relay
+
+    return relay(0, 1, socket.socket(fileno=3))
 
 
 def _private(options: Mapping[str, str]) -> Path | None:

@@ -147,7 +147,7 @@ class Attempt:
         heed = partial(self.notices.post, "server")
         self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
         self.events = self._listen() if machine.events else None
-        self.ranks = Ranks(self.folder, orders.key)
+        self.ranks = Ranks(self.folder, orders.key, machine.library)
         self.goal = Goal(orders.job.stop_when, self.folder.stop, self.reporter.tell)
         self.awaited: Awaited | None = None  # from the script's start
         self.out_of_memory = False
@@ -329,7 +329,8 @@ class Attempt:
         self.shipping.metrics.finish()  # the last point may be the one that reaches the target
         ends, failed = self.ranks.ends, self.ranks.first_failed
         if failed is not None:
-            return by_itself(ends, failed, self._tail(failed), out_of_memory=self.out_of_memory)
+            terminal, memory_ran_out = bool(self.orders.terminal), self.out_of_memory
+            return by_itself(ends, failed, self._tail(failed), out_of_memory=memory_ran_out, terminal=terminal)
         if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):
             return Ending(Outcome.TARGET_REACHED, 0, str(self.goal))
         if self.noticing.told and self.stopping.outcome is None:

@@ -10,6 +10,14 @@ from dataclasses import dataclass
 from stoker.model.report import Outcome, RankEnd
 
 _MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # what shells say
+# How Python's `input()` and its debuggers end where there is nobody to ask.
+_READS_A_TERMINAL = re.compile(
+    rb"^(?:EOFError: EOF when reading a line|bdb\.BdbQuit)\s*\Z|\(i?Pdb\)\s*\Z", re.MULTILINE
+)
+_TERMINAL = (
+    "it reads from a terminal, as `input()` and `breakpoint()` do, and a run has none:"
+    " `stoker run --interactive` gives it yours, on this computer"
+)
 FAILURES = (Outcome.FAILED, Outcome.BROKEN, Outcome.TIMED_OUT)  # after which a node may be kept
 
 
@@ -35,8 +43,10 @@ def exit_code(end: RankEnd) -> int:
     return 128 + end.signal if end.signal else end.exit_code or 0
 
 
-def by_itself(ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_memory: bool) -> Ending:
-    """The ending of ranks of which one failed by itself. `tail` is the end of its log."""
+def by_itself(
+    ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_memory: bool, terminal: bool = False
+) -> Ending:
+    """The ending of ranks of which one failed by itself. `tail` is the end of its log; `terminal`: it had one."""
     end = ends[failed]
     code = exit_code(end)
     who = "the script" if len(ends) == 1 else f"rank {failed}"
@@ -50,7 +60,8 @@ def by_itself(ends: Mapping[int, RankEnd], failed: int, tail: bytes, *, out_of_m
     message = f"{who} exited with code {code}"
     if 128 < code <= 128 + 64:
         message += f", as after {_signal(code - 128)}{_why(code - 128, out_of_memory)}"
-    return Ending(Outcome.FAILED, code, message, _memory_hint(code - 128, out_of_memory))
+    asks = not terminal and _READS_A_TERMINAL.search(tail)
+    return Ending(Outcome.FAILED, code, message, _TERMINAL if asks else _memory_hint(code - 128, out_of_memory))
 
 
 def _memory_hint(number: int, out_of_memory: bool) -> str:

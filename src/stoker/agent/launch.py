@@ -13,7 +13,7 @@ from stoker.agent.processes import MARK
 from stoker.model.checkpointpaths import DEFAULT, is_folder
 from stoker.model.commandline import with_resume
 from stoker.model.job import NEWEST, Launcher, substitute
-from stoker.model.orders import Orders
+from stoker.model.orders import Orders, Terminal
 
 # What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
@@ -31,6 +31,7 @@ class RankCommand:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     launches: bool = False
+    terminal: Terminal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ def commands(orders: Orders, place: Place) -> list[RankCommand]:
         return [RankCommand(first, launcher(orders, place, shell), {**_MPI_AS_ROOT, **env}, launches=True)]
     if place.processes * orders.nodes == 1:
         # Scripts and frameworks take any of these variables as a sign of distributed training, and would start it.
-        return [RankCommand(0, shell, env)]
+        return [RankCommand(0, shell, env, terminal=orders.terminal)]
     return [
         RankCommand(first + local, shell, {**_rendezvous(orders, place, local), **env})  # the job's own variables win
         for local in range(place.processes)
@@ -115,6 +116,8 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
     env = {name: value for name, value in place.variables.items() if _is_inherited(name)}
     job = orders.job
     env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
+    if orders.terminal:
+        env["TERM"] = orders.terminal.kind
     if place.venv:
         env["VIRTUAL_ENV"] = place.venv
     env |= {

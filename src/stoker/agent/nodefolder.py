@@ -36,6 +36,7 @@ class NodeFolder:
         self.data = root / "data"  # leads to what the node holds of the cache, mounts among it
         self.fuse = root / "fuse.json"  # when the machine has to be released, for the tenant
         self.inside = root / "inside.json"  # mode 0600: where a shell on this machine finds the script
+        self.terminal = root / "terminal"  # a socket: the terminal of a script that has one
         self.errand = root / "errand.json"  # whose orders these are, for whoever finds the agent dead
         self.begun = root / "begun"  # the orders that were begun on this disk, a line each
 
@@ -73,7 +74,8 @@ class NodeFolder:
     def clear(self) -> None:
         for folder in (self.tree, self.spool, self.commands, self.environment, self.restoring, self.copies):
             remove_tree(folder)
-        for file in (self.metrics, self.notice, self.notice_saved, self.finished, self.stop, self.inside, self.errand):
+        said = (self.metrics, self.notice, self.notice_saved, self.finished, self.stop)
+        for file in (*said, self.inside, self.terminal, self.errand):
             file.unlink(missing_ok=True)
         for file in self.root.glob(f"{self.toll.name}.*"):
             file.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from stoker.agent import processes
 from stoker.agent.launch import RankCommand
@@ -26,8 +27,9 @@ DRAIN_S = 10.0  # for what was printed last to get into the log, once nobody pri
 class Ranks:
     """Only the main thread may use it: it reaps every child of this process."""
 
-    def __init__(self, folder: NodeFolder, key: str) -> None:
+    def __init__(self, folder: NodeFolder, key: str, library: Path) -> None:
         self._folder = folder
+        self._library = library  # the packed agent, which serves a script's terminal
         self._key = key
         self._alive: dict[int, int] = {}  # rank by pid
         self._groups: list[int] = []
@@ -55,12 +57,20 @@ class Ranks:
         self._adopting = processes.adopt_orphans()
         os.chdir(self._folder.work)  # where children start
         for command in commands:
-            pid, spooler = start_with_spooler(command.argv, command.env, self._folder.log(command.rank))
+            pid, spooler = self._start(command)
             self._alive[pid] = command.rank
             self._groups.append(pid)
             self._spoolers.add(spooler)
             if command.launches:
                 self._launchers.append(pid)
+
+    def _start(self, command: RankCommand) -> tuple[int, int]:
+        log = self._folder.log(command.rank)
+        if command.terminal:
+            from stoker.agent.ptys import start_on_terminal  # here, because few scripts have a terminal
+
+            return start_on_terminal(command, log, self._folder.terminal, self._library)
+        return start_with_spooler(command.argv, command.env, log)
 
     def watch(self, stopping: Stopping, each_time: Callable[[], None]) -> None:
         """Returns when every rank has ended: by itself, because another failed, or because of `stopping`."""

@@ -42,6 +42,11 @@ def attend(client: Client, run: Run, *header: str, detach: bool, as_json: bool) 
         facts = _with_outputs(run, watch.until_end())
     except KeyboardInterrupt:
         return _step_back(run, watch)
+    return conclude(client, run, printer, facts)
+
+
+def conclude(client: Client, run: Run, printer: Printer, facts: Facts) -> int:
+    """Says how the run ended, and gives its exit code."""
     printer.event("ended", facts)
     first, *more = ending.lines(facts, Path.cwd())
     for line in (paint(first, STYLES[facts.state]), *more):

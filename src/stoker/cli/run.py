@@ -20,6 +20,7 @@ from stoker.client.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput
 from stoker.model.job import Job
+from stoker.model.orders import Terminal
 from stoker.model.rehearsal import twin_of
 from stoker.model.run import Run as Facts
 
@@ -35,12 +36,14 @@ _PATIENCE_S = 1.0
     examples=[
         ("stoker run", "run the job in stoker.yaml"),
         ("stoker run -d --set env.SEED=7 train/stoker.yaml", "change another one on the way, and return at once"),
+        ("stoker run --interactive", "with your terminal: input() and breakpoint() work"),
         ("stoker run --on azure --twin", "rehearse it in a cloud on this computer"),
     ],
 )
 @job_options()
 @click.option("--twin", is_flag=True, help="Rehearse it on the twin of that cloud: the same job, for nothing.")
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
+@click.option("--interactive", is_flag=True, help="Give the script this terminal, for input() and breakpoint().")
 @click.option(
     "--keep-failed", default="", metavar="TIME", help="If it fails, leave its node in place for so long, to look into."
 )
@@ -59,9 +62,14 @@ def command(
 
     Data of this computer that the machines of a cloud cannot read is put into the store first, as a dataset, once you
     agree. Later runs send what has changed.
+
+    With --interactive, on this computer, the script has this terminal as it would without Stoker: input(),
+    breakpoint(), Ctrl-C and the size of the window work. What it prints is in the run's log, too. Nothing is retried.
     """
     as_json, keep_failed, yes = bool(asked["as_json"]), asked["keep_failed"], bool(asked["yes"])
-    source = jobsource.read(file, (*sets, f"keep_failed={keep_failed}") if keep_failed else sets, on, env)
+    terminal = _own_terminal(detach, as_json, twin) if asked["interactive"] else None
+    sets = (*sets, *([f"keep_failed={keep_failed}"] if keep_failed else []), *(["retries=0"] if terminal else []))
+    source = jobsource.read(file, sets, on, env)
     upload = Upload(quiet=as_json)
     try:
         with jobsource.located(source), upload, ExitStack() as shown:
@@ -72,6 +80,7 @@ def command(
                 name=name,
                 progress=upload.progress,
                 twin=twin,
+                terminal=terminal,
                 say=upload.say,
                 notice=say,
                 agree=lambda moves: _agree(moves, upload, shown, yes=yes, as_json=as_json),
@@ -80,6 +89,10 @@ def command(
         say("interrupted while submitting; `stoker ps` shows whether there is a run")
         return INTERRUPTED
     lines = [header(run.facts, upload.sent_bytes), *came_along(run.facts, source.job)]
+    if terminal:
+        from stoker.cli import foreground  # likewise
+
+        return foreground.attend(client, run, *lines)
     return attend(client, run, *lines, detach=detach, as_json=as_json)
 
 
@@ -97,6 +110,12 @@ def _agree(moves: Sequence[DataMove], upload: Upload, shown: ExitStack, *, yes: 
     if new and not confirmed(question, yes=yes, as_json=as_json):
         raise BadInput("nothing was sent: the machines cannot read this data here", hint="see `stoker plan`")
     return shown.enter_context(watched(as_json=as_json))
+
+
+def _own_terminal(detach: bool, as_json: bool, twin: bool) -> Terminal:
+    from stoker.cli import foreground  # few runs are interactive
+
+    return foreground.own_terminal(detach=detach, as_json=as_json, twin=twin)
 
 
 def _connect(twin: str) -> Client:

@@ -20,6 +20,7 @@ from stoker.model import run as model
 from stoker.model import wire
 from stoker.model.fields import nearest
 from stoker.model.job import Job
+from stoker.model.orders import Terminal
 from stoker.model.rehearsal import is_twin, twin_of
 from stoker.model.run import RunState
 from stoker.model.snapshot import Snapshot
@@ -90,12 +91,14 @@ class Client:
         name: str = "",
         progress: Progress | None = None,
         twin: bool = False,
+        terminal: Terminal | None = None,
         say: Callable[[str], None] = lambda _: None,
         notice: Notice | None = None,
         agree: Agree | None = None,
     ) -> Run:
         """Makes a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
-        brought up if need be; `say` hears of what takes long then. `notice` hears of files that are not sent because
+        brought up if need be; `say` hears of what takes long then. `terminal` is one that the script is to have,
+        on this computer only: whoever submits has to attach it. `notice` hears of files that are not sent because
         they hold secrets; without one they are told of as Python's warnings. `agree` is asked before data of this
         computer is put into the store for machines that cannot read it here; without one, such a job is refused."""
         if twin:
@@ -111,6 +114,7 @@ class Client:
                 name=name,
                 progress=progress,
                 store=store,
+                terminal=terminal,
                 notice=notice or _warn,
                 datasets=datasets,
             )

@@ -20,6 +20,7 @@ from stoker.client.tree import Tree
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
 from stoker.model.job import Job
+from stoker.model.orders import Terminal
 from stoker.model.run import Run
 from stoker.model.snapshot import Entry, Snapshot
 from stoker.model.submission import Submission
@@ -39,6 +40,7 @@ def submit(
     name: str = "",
     progress: Progress | None = None,
     store: str = "",
+    terminal: Terminal | None = None,
     notice: Notice = lambda _: None,
     datasets: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
@@ -53,7 +55,7 @@ def submit(
         told = True
         try:
             _send(prepared.tree, connection, progress, store)
-            submission = replace(prepared.submission(key, name, settings), store=store)
+            submission = replace(prepared.submission(key, name, settings), store=store, terminal=terminal)
             return _post(_moved(submission, datasets, prepared.data), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
             failed = error  # a file changed under the upload: look again

@@ -11,6 +11,7 @@ class Entrance:
     """`words` run a command there, in the folder and with the variables of the run; without one, a shell."""
 
     words: tuple[str, ...]
+    terminal: tuple[str, ...] = ()  # words that make the terminal of who runs them that of the script; empty: none do
     here: bool = False  # the node is on the server's own computer
     address: str = ""  # where its sshd listens, if it is not here
     user: str = ""

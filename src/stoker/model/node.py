@@ -30,6 +30,7 @@ class Features:
     lease_s: float = 0.0  # the longest lease of a node; 0: they cost nothing, and have none
     idle_s: float = 600.0  # a node that has a lease, and on which nobody works, stays so long without its server
     reachable: bool = False  # people get in to its nodes, see `providers.Reachable`
+    terminal: bool = False  # a script there can have the terminal of whoever submits it
     restores: bool = False  # the provider brings an evicted node back by itself while nobody stops it
 
 

@@ -34,6 +34,20 @@ class DataOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class Terminal:
+    """That of whoever submits, for a script that is to have it."""
+
+    kind: str  # as TERM says
+    rows: int = 24
+    columns: int = 80
+
+    @property
+    def sound(self) -> bool:
+        printable = self.kind.isascii() and self.kind.isprintable() and 0 < len(self.kind) < 100
+        return printable and all(0 <= size < 1 << 16 for size in (self.rows, self.columns))
+
+
+@dataclass(frozen=True, slots=True)
 class Orders:
     """Everything one agent needs to carry out its part of one attempt. Written once, never changed."""
 
@@ -51,6 +65,7 @@ class Orders:
     evictions_per_hour: float | None = None  # as far as the run has seen; None: it has seen nothing yet
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what the node has to bring there first
     fuse: Fuse | None = None  # what it may spend, until wishes say otherwise; None: whatever it costs
+    terminal: Terminal | None = None  # that the script gets; None: it has none, and reads nothing
     incarnation: int = 1  # of the attempt's machines, which; only the machine itself knows, and nobody writes it
 
     @property

@@ -11,7 +11,7 @@ from enum import StrEnum
 from stoker.model.job import Job
 from stoker.model.money import Spell
 from stoker.model.node import Offer
-from stoker.model.orders import DataOrder, Notice, Wish
+from stoker.model.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.progress import Mark, Refusal
 from stoker.model.report import DataFigures, Effort, MetricSummary, Outcome
 from stoker.model.snapshot import Git
@@ -106,6 +106,7 @@ class Run:
     rerun_of: str = ""
     start: Start | None = None  # None: it starts from nothing
     resumes: bool = False  # it continues the run that it starts from, which failed or was cancelled
+    terminal: Terminal | None = None  # that its script gets; None: it has none
     land_in: str = ""  # folder on this computer to bring the outputs to; empty: the client fetches
     state: RunState = RunState.QUEUED
     reason: str = ""  # of the state, in words

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from stoker.model.job import Job
+from stoker.model.orders import Terminal
 from stoker.model.snapshot import Git
 
 
@@ -29,5 +30,6 @@ class Submission:
     resumes: bool = False  # it continues that run, which did not succeed, and is named after it
     here: Mapping[str, str] = field(default_factory=dict)  # variables that mean something on this computer only
     store: str = ""  # the name of the one to keep it in; empty: the workspace's
+    terminal: Terminal | None = None  # of whoever submits, where the script is to have it
     land_in: str = ""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

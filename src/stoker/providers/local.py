@@ -30,7 +30,7 @@ _END_S = 30.0  # to kill whatever a lost agent left behind
 class LocalProvider:
     # An agent whose lock is held is alive. One that is silent waits for something, such as room on a full disk.
     features: ClassVar[Features] = Features(
-        most_nodes=1, shares_files=True, look_every_s=0.03, patience_s=3600.0, reachable=True
+        most_nodes=1, shares_files=True, look_every_s=0.03, patience_s=3600.0, reachable=True, terminal=True
     )
 
     def __init__(self, setup: Setup) -> None:
@@ -83,7 +83,9 @@ class LocalProvider:
         return offer.usd_per_hour
 
     def entrance(self, key: str) -> Entrance:
-        return Entrance((*self._agent_command("enter"), "--folder", str(self._home.nodes / key), "--"), here=True)
+        folder = ("--folder", str(self._home.nodes / key))
+        attach = (*self._agent_command("attach"), *folder)
+        return Entrance((*self._agent_command("enter"), *folder, "--"), terminal=attach, here=True)
 
     def command(self, key: str, words: Sequence[str]) -> Said:
         done = subprocess.run([*self.entrance(key).words, *words], stdin=subprocess.DEVNULL, capture_output=True)

@@ -7,12 +7,15 @@ from dataclasses import replace
 
 from stoker.engine.fuse import dollars, least_start
 from stoker.engine.market import needs
-from stoker.errors import JobInvalid, Problem
+from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.fields import nearest
-from stoker.model.job import Job
+from stoker.model.job import Job, Launcher
 from stoker.model.node import Need, Offer
+from stoker.model.orders import Terminal
 from stoker.model.rehearsal import is_twin
 from stoker.providers import Provider
+
+_STARTERS = (Launcher.TORCHRUN, Launcher.MPI)  # which start processes of their own
 
 
 def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = False) -> Offer:
@@ -32,6 +35,21 @@ def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = F
         if offers:
             return min(offers, key=lambda offer: offer.usd_per_hour)
     raise JobInvalid([_unfit(job, provider)])
+
+
+def check_terminal(job: Job, terminal: Terminal, providers: Mapping[str, Provider]) -> None:
+    """Raises Conflict where the script of such a job cannot have the terminal of whoever submits it."""
+    if not terminal.sound:
+        raise BadInput(f"a terminal of the kind `{terminal.kind[:100]}` is not known", hint="export TERM=xterm")
+    if not providers[job.on].features.terminal:
+        near = next((name for name, one in providers.items() if one.features.terminal), "")
+        hint = "submit it without, and look into its node: `stoker exec RUN -- COMMAND`, or `stoker ssh RUN`"
+        hint += f"; to debug it here: `stoker run --interactive --on {near}`" if near else ""
+        raise Conflict(f"`--interactive`: a script on `{job.on}` cannot have your terminal", hint=hint)
+    if job.nodes * (job.processes if isinstance(job.processes, int) else 2) > 1 or job.launcher in _STARTERS:
+        found = f"`processes: {job.processes}`" if job.processes != 1 else f"`launcher: {job.launcher}`"
+        hint = "`--set processes=1 --set launcher=plain`"
+        raise Conflict(f"`--interactive` is for one process, and the job has {found}", hint=hint)
 
 
 def _unfit(job: Job, provider: Provider) -> Problem:

@@ -246,6 +246,7 @@ class Performer:
             inputs=run.inputs,
             nodes=run.job.nodes,
             evictions_per_hour=rate_per_hour(run),
+            terminal=run.terminal,
         )
 
     async def _renew_lease(self, run: Run, attempt: Attempt, lease_s: float) -> None:

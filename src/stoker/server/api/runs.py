@@ -19,7 +19,7 @@ from stoker.model.node import Offer
 from stoker.model.orders import DataOrder, Wish
 from stoker.model.run import Event, Run, RunState, Start
 from stoker.model.submission import Submission
-from stoker.server.admission import admit, no_effect, to_store
+from stoker.server.admission import admit, check_terminal, no_effect, to_store
 from stoker.server.api.reading import body
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.inputs import Asked, Pinned, pin
@@ -81,6 +81,8 @@ async def submit(request: Request) -> Response:
     service = service_of(request)
     submission = await body(request, Submission)
     offer = await call(admit, submission.job, service.providers)
+    if submission.terminal:
+        check_terminal(submission.job, submission.terminal, service.providers)
     if offer.unready:
         raise NotSetUp(offer.unready, hint="set it up first: see the guide to a first cloud run")
     replace(submission.job, env={**submission.here, **submission.job.env})  # what a node will be told must be valid
