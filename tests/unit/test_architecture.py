@@ -16,13 +16,14 @@ ARROWS = {
     "providers": {"model", "agent", "stores"},  # `agent` only to pack it, `stores` to put it where nodes fetch it
     "agent": {"model", "stores"},
     "checkpoint": set(),
-    "client": {"model", "stores"},
+    "notebooks": set(),  # in the user's process, too
+    "client": {"model", "stores", "notebooks"},
     "cli": {"model", "client"},
     "server": {"model", "engine", "providers", "stores"},
     "twin": {"model"},
     "testing": {"model", "engine", "providers", "stores", "server", "twin"},
 }
-STANDARD_LIBRARY_ONLY = {"model", "engine", "agent", "checkpoint"}
+STANDARD_LIBRARY_ONLY = {"model", "engine", "agent", "checkpoint", "notebooks"}
 
 
 def modules() -> list[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.processes import MARK
 from stoker.model.checkpointpaths import DEFAULT, is_folder
-from stoker.model.commandline import with_resume
+from stoker.model.commandline import with_notebooks, with_resume
 from stoker.model.job import NEWEST, Launcher, substitute
 from stoker.model.orders import Orders, Terminal
 
@@ -91,7 +91,7 @@ def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
         values[NEWEST] = folder.work / newest
     quoted = {name: shlex.quote(str(value)) for name, value in values.items()}
     arguments = substitute(orders.job.resume or "", quoted) if newest else ""
-    line = with_resume(substitute(orders.job.run, quoted), arguments)
+    line = with_notebooks(with_resume(substitute(orders.job.run, quoted), arguments))
     word = line.split(maxsplit=1)[0]
     single = not set(line.strip()) & _OPERATORS and not set(word) & _NOT_IN_NAMES and f" {word} " not in _SHELL_WORDS
     return f"exec {line.strip()}" if single else line

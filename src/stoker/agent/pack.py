@@ -11,7 +11,7 @@ from pathlib import Path
 
 import stoker
 
-PACKAGES = ("agent", "checkpoint", "client", "model", "stores")
+PACKAGES = ("agent", "checkpoint", "client", "model", "notebooks", "stores")
 COMPILED = ("agent", "checkpoint", "errors.py", "model", "stores", "__init__.py")  # what runs before the script does
 _MAIN = b"""import gc
 

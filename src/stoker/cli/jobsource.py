@@ -3,27 +3,52 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from stoker.cli.terminal import say
 from stoker.client import jobfile
 from stoker.client.jobfile import JobFile
 from stoker.client.settings import from_environment
 from stoker.client.shellvariables import hint, secret_kind
 from stoker.errors import BadInput, JobInvalid
+from stoker.model.commandline import NOTEBOOK, commands
 from stoker.model.fields import encodable
+
+_SCRIPTS = (".py", NOTEBOOK)
 
 
 def read(file: str, sets: Sequence[str], on: str, env: Sequence[str] = ()) -> JobFile:
-    """A folder stands for the `stoker.yaml` in it. `env` are variables, each `NAME=value`, or a name of the shell."""
+    """A folder stands for the `stoker.yaml` in it, and a script for the job that runs it. `env` are variables, each
+    `NAME=value`, or a name of the shell."""
     path = Path(file)
     if path.is_dir():
         path = path / "stoker.yaml"
-    source = jobfile.read(path, [*sets, f"on={on}"] if on else sets)
+    sets = [*sets, f"on={on}"] if on else sets
+    source = _for_script(path, sets) if path.suffix in _SCRIPTS else jobfile.read(path, sets)
     given = _variables(env, source.job.secrets)
     return replace(source, job=replace(source.job, env={**source.job.env, **given})) if given else source
+
+
+def _for_script(script: Path, sets: Sequence[str]) -> JobFile:
+    """A script or a notebook in place of a job file: the job that is there for it, or else what `init` would write."""
+    folder = Path.cwd() if script.absolute().is_relative_to(Path.cwd()) else script.absolute().parent
+    inside, beside = script.absolute().relative_to(folder), folder / "stoker.yaml"
+    if not beside.is_file():
+        from stoker.client.starter import starter  # a job file says it all
+
+        say(
+            f"there is no stoker.yaml here: running {inside} as `stoker init {shlex.quote(str(inside))}` would write it"
+        )
+        return jobfile.read_text(starter(folder, inside), beside, sets)
+    source = jobfile.read(beside, sets)
+    if not any(command.script == inside.as_posix() for command in commands(source.job.run)):
+        hint = f"`stoker run --set 'run={inside}'` runs it with what else is in stoker.yaml"
+        raise BadInput(f"the stoker.yaml here is not for {inside}: it runs `{source.job.run}`", hint=hint)
+    return source
 
 
 def _variables(env: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:

@@ -52,7 +52,8 @@ def command(
 ) -> None:
     """Show what `stoker run` would do, and do nothing.
 
-    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
+    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it, and a script or notebook
+    without one for what `stoker init` would write.
 
     Checks the job, looks through the code and the data, and asks the server where the run would go. Where that costs
     money: every offer that fits with its price, what the run is expected to take and to cost after what earlier runs of

@@ -54,7 +54,8 @@ def command(
 ) -> int:
     """Run a job and show its output.
 
-    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it.
+    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it, and a script or notebook
+    without one for what `stoker init` would write.
 
     What the script prints comes out on stdout as it was written, and the exit code is the script's own (130 for a
     cancelled run, 75 for one that is paused because its budget is spent, 125 for trouble of Stoker's own). Ctrl-C

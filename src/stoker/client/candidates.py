@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from stoker.client.script import Script, look
+from stoker.model.commandline import NOTEBOOK
 
 _MOST_FILES = 60
 _LIKELY = re.compile(r"(?i)(.*[_-])?(train|training|trainer|finetune|fine_tune|pretrain|fit)([_-].*|\d*)?")
@@ -34,6 +35,7 @@ _SKIPPED = (
     "notebooks",
 )
 _CLOSE = 2
+_MOST_NOTEBOOKS = 5  # they are large
 
 
 class Candidates(NamedTuple):
@@ -44,6 +46,9 @@ class Candidates(NamedTuple):
 def candidates(folder: Path) -> Candidates:
     """In the folder itself, or, where none of its files trains anything, in the folders below."""
     rated = _rated(folder, _files(folder, ""))
+    if not rated or rated[0][0] < _CLOSE:
+        notebooks = _rated(folder, _files(folder, "", NOTEBOOK)[:_MOST_NOTEBOOKS])
+        rated = sorted([*rated, *notebooks], key=lambda one: (-one[0], one[1].path))
     if not rated or rated[0][0] < _CLOSE:
         below = [path for name in _folders(folder, "") for path in _files(folder, name)]
         below += [
@@ -89,10 +94,12 @@ def _rated(folder: Path, paths: list[str]) -> list[tuple[int, Script]]:
     return sorted(((rate(script), script) for script in scripts), key=lambda one: (-one[0], one[1].path))
 
 
-def _files(folder: Path, inside: str) -> list[str]:
+def _files(folder: Path, inside: str, ending: str = ".py") -> list[str]:
     """Those that may be scripts, likely names first, so that a bound on their number leaves out the others."""
     found = [
-        f"{inside}{entry.name}" for entry in _entries(folder / inside) if entry.name.endswith(".py") and entry.is_file()
+        f"{inside}{entry.name}"
+        for entry in _entries(folder / inside)
+        if entry.name.endswith(ending) and entry.is_file()
     ]
     found = [path for path in found if path.isprintable() and not _TOOL.fullmatch(PurePosixPath(path).stem)]
     return sorted(found, key=lambda path: (not _LIKELY.fullmatch(PurePosixPath(path).stem), path))

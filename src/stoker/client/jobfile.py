@@ -39,7 +39,11 @@ def read(path: Path, sets: Sequence[str] = ()) -> JobFile:
 
     Raises BadInput where there is no file to read, and JobInvalid with everything that is wrong in it.
     """
-    text = _text(path)
+    return read_text(_text(path), path, sets)
+
+
+def read_text(text: str, path: Path, sets: Sequence[str] = ()) -> JobFile:
+    """The same for a text that would be in that file. Raises JobInvalid."""
     try:
         tree = parse(text)
     except Misread as error:

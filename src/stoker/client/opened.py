@@ -13,7 +13,7 @@ from stoker.client.localcode import name_of
 from stoker.client.script import Script, look
 from stoker.client.tree import Tree
 from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.commandline import commands
+from stoker.model.commandline import NOTEBOOK, commands
 from stoker.model.job import Job
 from stoker.model.snapshot import EntryKind
 
@@ -96,20 +96,21 @@ def _taken(path: str, found: Iterable[str], root: Path) -> str:
 def _script(job: Job, tree: Tree) -> Script | None:
     for command in reversed(commands(job.run)):
         name = command.script or (f"{command.module.replace('.', '/')}.py" if command.module else "")
-        if name.endswith(".py") and (tree.root / name).is_file():
+        if name.endswith((".py", NOTEBOOK)) and (tree.root / name).is_file():
             return look(tree.root / name, name)
     return None
 
 
 def _opened(script: Script, root: Path) -> Iterator[tuple[str, str]]:
-    """Normal paths, with the file that opens each."""
+    """Normal paths, with the file that opens each. A notebook runs in its own folder."""
+    folder = PurePosixPath(script.path).parent if script.path.endswith(NOTEBOOK) else PurePosixPath(".")
     trees = {script.path: script.tree, **{str(path.relative_to(root)): one for path, one in script.modules.items()}}
     for name, tree in trees.items():
         for node in ast.walk(tree or ast.Module([], [])):
             if isinstance(node, ast.Call):
                 for text in _texts(node, script):
                     if "*" not in text and "\n" not in text and "://" not in text and 0 < len(text) < 200:
-                        yield os.path.normpath(text), name
+                        yield os.path.normpath(folder / text), name
 
 
 def _texts(call: ast.Call, script: Script) -> Iterator[str]:

@@ -15,8 +15,10 @@ from stoker.client.flags import Flag, declared, of_dataclasses, of_functions, te
 from stoker.client.folding import Values, empty_keys, flatten, gather
 from stoker.client.localcode import modules
 from stoker.client.saving import Saving, saving
+from stoker.model.commandline import NOTEBOOK
 
 _MOST_BYTES = 500_000
+_MOST_NOTEBOOK_BYTES = 20_000_000  # most of it are pictures
 FRAMEWORKS = (
     "torch",
     "tensorflow",
@@ -101,10 +103,9 @@ class Script:
 
 
 def look(path: Path, name: str) -> Script | None:
-    """None where the file is not Python that can be parsed."""
+    """None where the file is not Python that can be parsed, nor a notebook of it."""
     try:
-        with path.open("rb") as file:
-            tree = ast.parse(file.read(_MOST_BYTES))
+        tree = ast.parse(_source(path))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     script = Script(name, tree=tree, values=gather(tree))
@@ -125,6 +126,17 @@ def look(path: Path, name: str) -> Script | None:
     script.empty_settings = empty_keys(config)
     script.values.known |= _defaults(script.flags)
     return script
+
+
+def _source(path: Path) -> bytes | str:
+    is_notebook = path.suffix == NOTEBOOK
+    with path.open("rb") as file:
+        data = file.read(_MOST_NOTEBOOK_BYTES if is_notebook else _MOST_BYTES)
+    if not is_notebook:
+        return data
+    from stoker.notebooks.document import code_of  # only notebooks need it
+
+    return code_of(data)
 
 
 def _defaults(flags: Iterable[Flag]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from stoker.client.resumeflag import resume_arguments
 from stoker.client.script import Script, look
 from stoker.client.starterplaces import Places, places
 from stoker.errors import BadInput
-from stoker.model.commandline import commands
+from stoker.model.commandline import NOTEBOOK, commands
 
 _OUTPUT_FLAG = re.compile(
     r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"
@@ -96,7 +96,8 @@ def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -
     given = _told_by(script, words) if wrapped else _given(script, command)
     resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
-    return _Draft(command, data, places(script, given, command, told_to_resume=bool(resume)), resume, about)
+    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script.path)
+    return _Draft(command, data, found, resume, about)
 
 
 def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
@@ -107,6 +108,15 @@ def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
     if draft.resume:
         lines.append(_row(f"resume: {_scalar(draft.resume)}", "added when there is a checkpoint to resume from"))
     return [*lines, *_environment(folder), *_rest(script), ""]
+
+
+def _from_root(found: Places, script: str) -> Places:
+    """A notebook runs in its own folder, so what it writes is named from there; a script runs where the job file is."""
+    folder = PurePosixPath(script).parent
+    if not script.endswith(NOTEBOOK) or folder == PurePosixPath("."):
+        return found
+    kept = tuple(f"{folder}/{one}" for one in found.checkpoints)
+    return found._replace(outputs=f"{folder}/{found.outputs}", checkpoints=kept)
 
 
 def _named(folder: Path, path: Path) -> Script | None:
@@ -122,7 +132,7 @@ def _named(folder: Path, path: Path) -> Script | None:
     script = look(folder / path, inside.as_posix())
     if script is None:
         hint = "without a script, `stoker init` writes a file whose `run` you can make any command"
-        raise BadInput(f"`{path}` cannot be read as Python", hint=hint)
+        raise BadInput(f"`{path}` cannot be read as {'a notebook of ' * (path.suffix == NOTEBOOK)}Python", hint=hint)
     return script
 
 
@@ -180,6 +190,8 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
 
 def _start(script: Script) -> list[str]:
     """A module of a package is started as one, so that its imports are found."""
+    if script.path.endswith(NOTEBOOK):
+        return [shlex.quote(script.path)]
     parts = PurePosixPath(script.path).with_suffix("").parts
     if parts[-1] == "__main__" and len(parts) > 1:
         parts = parts[:-1]

@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 
 RESUME = "${resume}"  # where the arguments of `resume` go
+NOTEBOOK = ".ipynb"
+_RUNS_NOTEBOOKS = "-m stoker.notebooks"
 _OPERATORS = ";&|()\n"
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=.*", re.S)
 _BEFORE = ("exec", "nohup", "time", "nice", "env", "command", "sudo", "then", "do", "else", "if", "while", "{", "!")
@@ -25,10 +27,11 @@ _WITH_VALUE = ("-W", "-X", "-Q")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of the line. `end` is where an argument can be added."""
+    """One command of the line. `end` is where an argument can be added, `begins` where each word begins."""
 
     words: tuple[str, ...]
     end: int
+    begins: tuple[int, ...] = ()
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -57,6 +60,8 @@ class Command:
             return "" if first.startswith("-") else first
         if name in _LAUNCHERS:
             return "" if self.module else next((word for word in words[1:] if word.endswith(".py")), "")
+        if name.endswith(NOTEBOOK):
+            return words[0]
         return words[0] if words and "/" in words[0] and name.endswith((".py", ".sh")) else ""
 
     @property
@@ -101,12 +106,25 @@ def with_resume(line: str, arguments: str) -> str:
     return f"{line[:end]} {arguments}{line[end:]}"
 
 
+def with_notebooks(line: str) -> str:
+    """The line with what runs a notebook before each one that it starts as if it were a script."""
+    for command in reversed(commands(line)):
+        if not command.script.endswith(NOTEBOOK):
+            continue
+        first = len(command.words) - len(command.program)
+        at = first + command.program.index(command.script)
+        begin = command.begins[at]
+        line = f"{line[:begin]}{'python ' if at == first else ''}{_RUNS_NOTEBOOKS} {line[begin:]}"
+    return line
+
+
 class _Reader:
     def __init__(self, line: str) -> None:
         self._line = line
         self._at = 0
         self._found: list[Command] = []
         self._words: list[str] = []
+        self._begins: list[int] = []
         self._begin: int | None = None  # of the word that is being read
         self._end = 0  # of the last argument
         self._redirected = False  # what comes next is a file, or nothing that arguments could follow
@@ -144,18 +162,19 @@ class _Reader:
     def _end_word(self) -> None:
         if self._begin is None:
             return
-        raw, self._begin = self._line[self._begin : self._at], None
+        begin, raw, self._begin = self._begin, self._line[self._begin : self._at], None
         if self._redirected:
             self._redirected = False
             return
         self._words.append(_unquoted(raw))
+        self._begins.append(begin)
         self._end = self._at
 
     def _end_command(self) -> None:
         self._end_word()
         if self._words:
-            self._found.append(Command(tuple(self._words), self._end))
-        self._words, self._redirected = [], False
+            self._found.append(Command(tuple(self._words), self._end, tuple(self._begins)))
+        self._words, self._begins, self._redirected = [], [], False
 
 
 def _past_quoted(line: str, at: int) -> int:

@@ -1,0 +1,76 @@
+"""A notebook's file: its cells as they are written, and the copy with outputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stoker.notebooks.magics import as_python_roughly
+
+_SKIPPED = "skip-execution"  # as Jupyter's own tools call the tags
+_MAY_RAISE = "raises-exception"
+
+
+class Unreadable(Exception):
+    """The file is no notebook that can be run; says why."""
+
+
+@dataclass
+class Cell:
+    """One cell of code. `number` counts the code cells from 1, as Jupyter shows them when all are run."""
+
+    number: int
+    source: str
+    plain: dict[str, Any] = field(repr=False)
+
+    @property
+    def may_raise(self) -> bool:
+        return _MAY_RAISE in _tags(self.plain)
+
+
+class Document:
+    def __init__(self, data: bytes, name: str) -> None:
+        try:
+            self._plain: dict[str, Any] = json.loads(data)
+            cells = self._plain["cells"]
+            code = [one for one in cells if one.get("cell_type") == "code" and _SKIPPED not in _tags(one)]
+            self.cells = [Cell(number, _text(one["source"]), one) for number, one in enumerate(code, start=1)]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            older = isinstance(getattr(self, "_plain", None), dict) and "worksheets" in self._plain
+            what = "is of an old format: open and save it in Jupyter" if older else "is not a notebook in JSON"
+            raise Unreadable(f"{name} {what}") from None
+        language = str((self._plain.get("metadata") or {}).get("kernelspec", {}).get("language") or "python")
+        if language.lower() != "python":
+            raise Unreadable(f"{name} is a notebook in {language}: only Python runs")
+        for cell in self.cells:
+            cell.plain |= {"outputs": [], "execution_count": None}
+
+    def write(self, path: Path) -> None:
+        """The whole file or, where that fails in the middle, the one before."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{path.name}.part")
+        part.write_text(
+            json.dumps(self._plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace"
+        )
+        os.replace(part, path)  # noqa: PTH105  # as the rest of a path that may be any object
+
+
+def code_of(data: bytes) -> str:
+    """All cells as one Python program, for whoever only reads it; empty where it is no notebook."""
+    try:
+        cells = Document(data, "").cells
+    except Unreadable:
+        return ""
+    return "\n".join(as_python_roughly(cell.source) for cell in cells)
+
+
+def _tags(cell: dict[str, Any]) -> list[str]:
+    tags = (cell.get("metadata") or {}).get("tags") or []
+    return [str(tag) for tag in tags] if isinstance(tags, list) else []
+
+
+def _text(source: Any) -> str:
+    return "".join(source) if isinstance(source, list) else str(source)

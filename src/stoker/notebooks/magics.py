@@ -1,0 +1,141 @@
+"""What IPython adds to Python, as far as a run can do without IPython: `!commands` and the usual `%magics`.
+
+Everything is looked at before the first cell runs, so that a notebook fails in its first second, and not in its third
+hour.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Callable
+from importlib import metadata
+
+SHELL, WRITE, CLOCK = "__stoker_shell__", "__stoker_write__", "__stoker_clock__"  # names that cells call
+_PASSED_OVER = (
+    "matplotlib config load_ext reload_ext autoreload tensorboard colors xmode precision pylab capture html javascript"
+    " js markdown svg latex pdb"
+)
+_LINE = re.compile(r"(?P<indent>\s*)(?P<target>[\w, ]+=\s*)?(?P<sign>%|!!?)(?P<rest>[A-Za-z./~$\"'({].*)")
+_PIP = re.compile(r"(?:python[\d.]*\s+-m\s+|uv\s+)?pip3?\s+install\b(?P<words>.*)")
+_INSTALLERS = re.compile(r"(?:sudo\s+)?(?:conda|mamba|apt|apt-get|brew)\s+(?:-\S+\s+)*install\b.*")
+_REQUIREMENT = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[\w, .-]*\])?\s*(?:[<>=!~;@ ].*)?")
+_ENVIRONMENT = "write what it needs in requirements.txt, and `environment: requirements.txt` in the job file"
+_JUPYTER = "change the cell, or run the notebook with Jupyter: `run: jupyter nbconvert --execute --to notebook …`"
+
+
+class Unsupported(Exception):
+    """A line that a run cannot carry out; says which, and what to do."""
+
+
+def as_python(source: str) -> str:
+    """The cell as Python, line by line the same. Raises Unsupported."""
+    if _parses(source):
+        return source  # also where a line begins with `%`: it is an operator then
+    stripped = source.lstrip()
+    if stripped.startswith("%%"):
+        return _whole_cell(source, stripped)
+    return "\n".join(_line(line) for line in source.split("\n"))
+
+
+def _parses(source: str) -> bool:
+    try:
+        compile(source, "cell", "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _whole_cell(source: str, stripped: str) -> str:
+    head, _, body = stripped.partition("\n")
+    above = "\n" * source[: len(source) - len(stripped)].count("\n")
+    name, _, rest = head[2:].partition(" ")
+    if name in ("bash", "sh"):
+        return f"{above}{SHELL}({body!r}, fill=False)"
+    if name in ("writefile", "file"):
+        words = [word for word in rest.split() if word != "-a"]
+        if len(words) == 1:
+            return f"{above}{WRITE}({words[0]!r}, {body!r}, more={'-a' in rest.split()})"
+    if name in ("html", "javascript", "js", "markdown", "svg", "latex"):
+        return above
+    if name == "time":
+        return f"{above}{CLOCK}()\n{as_python(body)}"
+    if name in _PASSED_OVER.split():
+        return f"{above}\n{as_python(body)}"
+    raise Unsupported(f"`{head.strip()}` needs IPython, which a run does not use; {_JUPYTER}")
+
+
+def _line(line: str) -> str:
+    found = _LINE.fullmatch(line)
+    if not found:
+        return line
+    indent, target, rest = found["indent"], found["target"] or "", found["rest"].strip()
+    if found["sign"] != "%":
+        return f"{indent}{target}{_command(rest, lines=bool(target))}"
+    name, _, words = rest.partition(" ")
+    if name in ("pip", "conda"):
+        return f"{indent}{target}{_command(rest)}"
+    known = _MAGICS.get(name)
+    if known:
+        return f"{indent}{target}{known(words.strip())}"
+    if name in _PASSED_OVER.split():
+        return f"{indent}pass"
+    raise Unsupported(f"`{line.strip()}` needs IPython, which a run does not use; {_JUPYTER}")
+
+
+def _command(text: str, *, lines: bool = False) -> str:
+    if pip := _PIP.fullmatch(text):
+        missing = _not_installed(pip["words"])
+        if missing is None or missing:
+            what = f": {', '.join(missing)} is not in its Python" if missing else ""
+            raise Unsupported(f"`!{text}`: a run does not install packages while it works{what}; {_ENVIRONMENT}")
+        return "None"  # everything is there
+    if _INSTALLERS.fullmatch(text):
+        raise Unsupported(f"`!{text}`: a run does not install packages while it works; {_ENVIRONMENT}")
+    return f"{SHELL}({text!r}, lines={lines})"
+
+
+def _not_installed(words: str) -> list[str] | None:
+    """Names of packages that are missing here; None where the words do not tell."""
+    try:
+        names = [word for word in shlex.split(words, comments=True) if not word.startswith("-")]
+    except ValueError:
+        return None
+    if "-r" in words.split() or "-e" in words.split() or not names:
+        return None
+    missing = []
+    for name in names:
+        found = _REQUIREMENT.fullmatch(name)
+        if not found:
+            return None
+        try:
+            metadata.version(found["name"])
+        except metadata.PackageNotFoundError:
+            missing.append(found["name"])
+    return missing
+
+
+def _environment(words: str) -> str:
+    name, value = (part.strip() for part in re.split(r"[= ]", f"{words} ", maxsplit=1))
+    return f"__import__('os').environ.update({{{name!r}: {value!r}}})" if name and value else "None"
+
+
+_MAGICS: dict[str, Callable[[str], str]] = {
+    "env": _environment,
+    "set_env": _environment,
+    "cd": lambda words: f"__import__('os').chdir({words.strip(chr(39) + chr(34))!r})",
+    "pwd": lambda _: "__import__('os').getcwd()",
+    "time": lambda words: words or "None",
+    "system": _command,
+    "sx": _command,
+}
+
+
+def as_python_roughly(source: str) -> str:
+    """The same for whoever only reads the cell: what a run cannot carry out is left out."""
+    try:
+        return as_python(source)
+    except Unsupported:
+        lines = [line for line in source.split("\n") if not line.lstrip().startswith(("%", "!", "?"))]
+        return "\n".join(lines)
