@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.agent import gpus, meeting, memory, placing, stray
+from stoker.agent import absent, gpus, meeting, memory, placing, stray
 from stoker.agent.awaited import Awaited
 from stoker.agent.carryover import carry_over
 from stoker.agent.door import Door
@@ -330,7 +330,8 @@ class Attempt:
         ends, failed = self.ranks.ends, self.ranks.first_failed
         if failed is not None:
             terminal, memory_ran_out = bool(self.orders.terminal), self.out_of_memory
-            return by_itself(ends, failed, self._tail(failed), out_of_memory=memory_ran_out, terminal=terminal)
+            ending = by_itself(ends, failed, self._tail(failed), out_of_memory=memory_ran_out, terminal=terminal)
+            return ending if ending.hint else replace(ending, hint=absent.hint(self._tail(failed), self.orders))
         if self.goal.reached and self.stopping.outcome in (None, Outcome.TARGET_REACHED):
             return Ending(Outcome.TARGET_REACHED, 0, str(self.goal))
         if self.noticing.told and self.stopping.outcome is None:
@@ -475,11 +476,13 @@ class Attempt:
 
     def _environment(self, log: Path) -> tuple[str, str]:
         """The Python to use, and a folder to import from besides."""
-        if self.orders.job.environment == Environment():
+        if self.orders.job.environment == Environment() and self.orders.software is None:
             return self.orders.python or sys.executable, ""
         from stoker.agent import preparing  # here, because it is slow to import and the other runs do without
 
-        return preparing.prepare(self.orders, self.machine, log, self.stopping, self.reporter.tell)
+        python, imports = preparing.prepare(self.orders, self.machine, log, self.stopping, self.reporter.tell)
+        self.reporter.say(packages=preparing.packages(python))
+        return python, imports
 
     def _tail(self, rank: int) -> bytes:
         with suppress(OSError), self.folder.log(rank).open("rb") as log:

@@ -17,7 +17,7 @@ from pathlib import Path
 from stoker.agent.endings import Broken
 from stoker.agent.nodefolder import NodeFolder, remove_tree
 from stoker.agent.processes import MARK
-from stoker.agent.recipe import Kind, Recipe, read_recipe
+from stoker.agent.recipe import Kind, Recipe, spelled_out
 from stoker.agent.stopping import Stopping
 
 COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
@@ -47,25 +47,26 @@ class Workshop:
     tell: Callable[[str, str], None]
 
 
-def build(workshop: Workshop, name: str, python: str, snapshot: str) -> tuple[str, str]:
-    """The Python of the venv that the recipe called `name` asks for, and a folder to import from besides.
+def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tuple[str, str]:
+    """The Python of the venv that the recipe asks for, and a folder to import from besides.
 
     Built unless it is there. Raises Broken, or Stopped.
     """
-    recipe = read_recipe(workshop.folder.work, name)
+    name = recipe.label
     settings = tool_settings(workshop.variables)
     print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
     start = time.monotonic()
     with _locked(venv, workshop):
         if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
-            workshop.tell("environment", f"`{name}` is ready from an earlier run")
+            workshop.tell("environment", f"{name} is ready from an earlier run")
         else:
             remove_tree(venv)
-            for step in steps(recipe, python, venv, workshop.uv):
+            listed = _listed(recipe, workshop)
+            for step in steps(recipe, listed, python, venv, workshop.uv):
                 _carry_out(step, recipe, {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
             (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
-            workshop.tell("environment", f"`{name}` was installed in {time.monotonic() - start:.1f} s")
+            workshop.tell("environment", f"{name} was installed in {time.monotonic() - start:.1f} s")
     return str(venv / "bin" / "python"), _own_code(recipe)
 
 
@@ -77,7 +78,15 @@ def _own_code(recipe: Recipe) -> str:
     return str(folder / "src" if (folder / "src").is_dir() else folder)
 
 
-def steps(recipe: Recipe, python: str, venv: Path, uv: str | None) -> list[list[str]]:
+def _listed(recipe: Recipe, workshop: Workshop) -> Path:
+    """The file that tools install from."""
+    if recipe.kind is not Kind.TAKEN:
+        return recipe.file
+    workshop.folder.packages.write_text(spelled_out(recipe))
+    return workshop.folder.packages
+
+
+def steps(recipe: Recipe, listed: Path, python: str, venv: Path, uv: str | None) -> list[list[str]]:
     """The commands that build it, in order."""
     inside = str(venv / "bin" / "python")
     if not uv:
@@ -85,14 +94,17 @@ def steps(recipe: Recipe, python: str, venv: Path, uv: str | None) -> list[list[
             raise Broken(
                 f"`{recipe.file.name}` can only be installed with uv, which is not on this machine", "install uv"
             )
-        wanted = ["-r", str(recipe.file)] if recipe.kind is Kind.REQUIREMENTS else _dependencies(recipe.file)
+        wanted = _dependencies(recipe.file) if recipe.kind is Kind.PROJECT else ["-r", str(listed)]
         install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
         return [[python, "-m", "venv", str(venv)], *install]
     if recipe.kind is Kind.UV_LOCK:
         own = [] if recipe.private else ["--no-install-project"]
         return [[uv, "sync", "--quiet", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
     make = [uv, "venv", "--quiet", "--no-project", "--python", python, str(venv)]
-    return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(recipe.file)]]
+    # These very versions worked together, whatever their packages say of each other; what more this machine needs,
+    # such as a GPU's libraries, is found by their packages' own words.
+    exactly = ["--override", str(listed)] if recipe.kind is Kind.TAKEN else []
+    return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(listed), *exactly]]
 
 
 def tool_settings(environ: Mapping[str, str]) -> dict[str, str]:
@@ -170,7 +182,7 @@ def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], wor
     workshop.stopping.check()
     if process.returncode:
         reason = _reason(workshop.log, start)
-        raise Broken(f"`{recipe.file.name}` could not be installed: {reason}", "see what it said with `stoker logs`")
+        raise Broken(f"{recipe.label} could not be installed: {reason}", "see what it said with `stoker logs`")
 
 
 def _reason(log: Path, start: int) -> str:

@@ -24,6 +24,7 @@ class NodeFolder:
         self.spool = root / "spool"  # what the ranks print, before it is shipped
         self.commands = root / "bin"  # `python`, where the interpreter goes by another name
         self.environment = root / "environment"  # a venv that cannot be shared with other runs
+        self.packages = root / "packages.txt"  # what came along, with wheels by where they are here
         self.metrics = root / "metrics.jsonl"  # STOKER_METRICS
         self.notice = root / "notice"  # STOKER_NOTICE
         self.notice_saved = root / "notice.saved"  # written by a script's library once it has saved
@@ -75,7 +76,7 @@ class NodeFolder:
         for folder in (self.tree, self.spool, self.commands, self.environment, self.restoring, self.copies):
             remove_tree(folder)
         said = (self.metrics, self.notice, self.notice_saved, self.finished, self.stop)
-        for file in (*said, self.inside, self.terminal, self.errand):
+        for file in (*said, self.packages, self.inside, self.terminal, self.errand):
             file.unlink(missing_ok=True)
         for file in self.root.glob(f"{self.toll.name}.*"):
             file.unlink(missing_ok=True)

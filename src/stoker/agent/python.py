@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stoker.agent.endings import Broken
@@ -34,6 +34,20 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
     found = ", ".join(f"{version} (`{path}`)" for version, path in seen.items()) or "no Python at all"
     hint = f"install it with `uv python install {wanted}`, or set `environment.python` to one that is there"
     raise Broken(f"Python {wanted} is not on this machine; found {found}", hint)
+
+
+def bring_python(wanted: str, uv: str, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> str | None:
+    """A version that this machine lacks, by uv. None where it cannot be had, which is told."""
+    for verb in (["install", wanted], ["find", "--no-project", "--managed-python", wanted]):
+        told = subprocess.run(
+            [uv, "python", *verb], capture_output=True, text=True, env=dict(environ), stdin=subprocess.DEVNULL
+        )
+        if told.returncode:
+            reason = " ".join(told.stderr.split())[-300:]
+            tell("environment", f"Python {wanted} could not be brought to this machine: {reason}")
+            return None
+    tell("environment", f"Python {wanted} was brought to this machine")
+    return told.stdout.strip()
 
 
 def _candidates(wanted: str, usual: str, uv: str | None, environ: Mapping[str, str]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from stoker.agent.endings import Broken
+from stoker.model.software import LIST, WHEELS
 
 
 class Kind(StrEnum):
@@ -19,6 +20,7 @@ class Kind(StrEnum):
     PROJECT = "project"  # pyproject.toml
     UV_LOCK = "uv-lock"  # uv.lock beside a pyproject.toml
     PYLOCK = "pylock"  # pylock.toml
+    TAKEN = "taken"  # what came along of the Python that submitted the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,11 @@ class Recipe:
     files: Mapping[str, bytes]
     tied: bool = False
     private: bool = False
+
+    @property
+    def label(self) -> str:
+        """What it is to people."""
+        return "the software taken along" if self.kind is Kind.TAKEN else f"`{self.file.name}`"
 
     def fingerprint(self, *others: str) -> str:
         """Names what is built from it. `others` is what it depends on besides: interpreter, platform, settings."""
@@ -59,6 +66,20 @@ def read_recipe(work: Path, name: str) -> Recipe:
             "write what pip can install into a `requirements.txt`",
         )
     return _requirements(work, file)
+
+
+def read_taken(work: Path) -> Recipe:
+    """The list that came with the run, and the wheels beside it. It serves every run that takes the same along."""
+    listed = work / LIST
+    wheels = sorted((listed.parent / WHEELS).glob("*.whl"))
+    files = {file.relative_to(work).as_posix(): file.read_bytes() for file in (listed, *wheels)}
+    return Recipe(Kind.TAKEN, listed, files)
+
+
+def spelled_out(recipe: Recipe) -> str:
+    """Its list with wheels by where they are now, as tools want them."""
+    folder = recipe.file.parent.absolute().as_uri()
+    return re.sub(rf" @ (?={WHEELS}/)", f" @ {folder}/", recipe.file.read_text())
 
 
 def _uv_lock(work: Path, project: Path, lock: Path) -> Recipe:

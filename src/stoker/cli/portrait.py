@@ -13,6 +13,7 @@ from stoker.cli.meterline import meter_line, spent_by
 from stoker.cli.safetext import one_line
 from stoker.cli.states import ATTEMPT_STYLES, STYLES
 from stoker.cli.tables import Cell, Column, Paint, pairs, table
+from stoker.client.packages import PYTHON
 from stoker.client.spelling import usd
 from stoker.model.report import DataFigures
 from stoker.model.run import Attempt, Event, Run, RunState
@@ -139,10 +140,20 @@ def _code(run: Run) -> str:
 
 
 def _software(run: Run) -> str:
-    environment = run.job.environment
+    """What was there; before anybody knows, what is wanted."""
+    environment, packages = run.job.environment, dict(run.packages)
     named = environment.requirements or environment.image or environment.dockerfile
-    packages = f", {words.count(len(run.packages), 'package')}" if run.packages and not named else ""
-    return f"{named}" if named else f"{environment.python or run.python}{packages}"
+    version = packages.pop(PYTHON, "")
+    there = f"{words.count(len(packages), 'package')}" if packages else ""
+    if run.software and version:
+        where = f" from {named}" if named else ""
+        return f"Python {version} on the node with {there or 'no packages'}{where}"
+    if run.software:
+        wanted = f"{named}" if named else f"{words.count(run.software.packages, 'package')}"
+        return f"Python {run.software.python} with {wanted}, to be installed on the node"
+    if named:
+        return f"{named}, {there}" if there and not named.startswith("docker") and version else f"{named}"
+    return f"{environment.python or run.python}" + (f", {there}" if there else "")
 
 
 def _attempts(run: Run, now: datetime, width: int, paint: Paint) -> list[str]:

@@ -13,6 +13,7 @@ from stoker.model.job import Job
 from stoker.model.report import MetricSummary
 from stoker.model.run import Run
 from stoker.model.snapshot import Entry, Snapshot
+from stoker.model.software import is_ours
 
 _LOWER_IS_BETTER = re.compile(r"loss|err|perplexity|ppl|\bmae\b|mse|\bwer\b|\bcer\b|\bfid\b|nll|bpb", re.IGNORECASE)
 
@@ -60,7 +61,7 @@ class Difference:
 def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot) -> Difference:
     ours, theirs = dict(first.packages), dict(second.packages)
     interpreters = [
-        {"path": run.python, "version": packages.pop(PYTHON, None)}
+        {"path": _interpreter(run), "version": packages.pop(PYTHON, None)}
         for run, packages in ((first, ours), (second, theirs))
     ]
     return Difference(
@@ -74,6 +75,11 @@ def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot
         data=_changes(_data(first), _data(second)),
         metrics=_metrics(first, second),
     )
+
+
+def _interpreter(run: Run) -> str | None:
+    """Where it is matters only on the computer that has it."""
+    return None if run.software else run.python
 
 
 def _changes(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[Change, ...]:
@@ -90,7 +96,8 @@ def _text(value: Any) -> str | None:
 
 
 def _contents(code: Snapshot) -> dict[str, str]:
-    return {entry.path: _content(entry) for entry in code.entries}
+    """What was taken along of the submitting Python is told by what the node then had."""
+    return {entry.path: _content(entry) for entry in code.entries if not is_ours(entry.path)}
 
 
 def _content(entry: Entry) -> str:

@@ -14,7 +14,7 @@ PYTHON = "python"  # the name under which the interpreter's own version is liste
 def packages_of(python: str) -> dict[str, str]:
     """Name to version, sorted. An interpreter that hides its packages gives an empty dict, never an error."""
     found: dict[str, str] = {}
-    for folder in _folders(python):
+    for folder in folders_of(python):
         with suppress(OSError):
             for name in os.listdir(folder):  # noqa: PTH208  # names only: thousands of Paths would cost more
                 if name.endswith((".dist-info", ".egg-info")):
@@ -24,7 +24,7 @@ def packages_of(python: str) -> dict[str, str]:
     return ({PYTHON: version} if version else {}) | dict(sorted(found.items()))
 
 
-def _folders(python: str) -> Iterator[Path]:
+def folders_of(python: str) -> Iterator[Path]:
     """In the order they are searched: the first version of a package is the one that is imported."""
     if python == sys.executable:
         yield from (Path(place) for place in sys.path if place.endswith(("site-packages", "dist-packages")))

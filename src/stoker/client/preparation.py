@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stoker.client import datamark, envfile, jobchecks, screening
 from stoker.client.datamark import DataUse
@@ -17,13 +17,17 @@ from stoker.client.git import GitLook
 from stoker.client.packages import packages_of
 from stoker.client.secretvalues import sure_kind
 from stoker.client.settings import Settings
-from stoker.client.shellvariables import Taken, take
+from stoker.client.shellvariables import FromShell, take
 from stoker.client.tree import Tree, scan
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.checkpointpaths import is_folder
 from stoker.model.job import Job
 from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.software import is_ours
 from stoker.model.submission import Submission
+
+if TYPE_CHECKING:
+    from stoker.client.software.taking import Along
 
 LAND_IN = "outputs"  # beside the job file
 
@@ -39,7 +43,9 @@ class Prepared(NamedTuple):
     secrets: Mapping[str, str]
     land_in: str
     from_file: tuple[str, ...]  # names of variables that `env_file` gives
-    taken: Taken  # from the shell
+    taken: FromShell  # from the shell
+    elsewhere: bool = False  # its nodes do not share the files of this computer
+    along: Along | None = None  # what comes along of the submitting Python
 
     def submission(self, key: str, name: str, settings: Settings) -> Submission:
         return Submission(
@@ -51,7 +57,8 @@ class Prepared(NamedTuple):
             name=name,
             data={use.name: use.where for use in self.data if use.local},
             data_marks={use.name: use.mark for use in self.data if use.mark},
-            packages=packages_of(settings.python),
+            packages={} if self.elsewhere else packages_of(settings.python),
+            software=self.along.software if self.along else None,
             git=self.git.facts(),
             land_in=self.land_in,
             here=self.taken.here if settings.local else {},
@@ -59,8 +66,9 @@ class Prepared(NamedTuple):
         )
 
 
-def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
-    """Raises JobInvalid, SnapshotRefused or BadInput where something the job names is not there."""
+def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = False) -> Prepared:
+    """`elsewhere`: its nodes do not share the files of this computer. Raises JobInvalid, SnapshotRefused or BadInput
+    where something the job names is not there."""
     folder = folder.absolute()
     source = Path(os.path.normpath(folder / Path(job.source).expanduser()))
     _check_source(job, source)
@@ -81,8 +89,21 @@ def prepare(job: Job, folder: Path, settings: Settings) -> Prepared:
     _check_taken_along(job, tree.snapshot)
     jobchecks.check(job, tree)
     job = replace(job, env={**taken.everywhere, **from_file.variables, **job.env})
+    along = None
+    if elsewhere and _gets_python(job):
+        from stoker.client.software import taking  # a run on this computer stays quick
+
+        along = taking.take(job, tree, settings)
+        tree = tree.with_files(taking.files(along, settings.home.software), is_ours)
     place = str(land_in) if settings.local else ""
-    return Prepared(job, tree, left_out, git, data, secrets, place, tuple(from_file.variables), taken)
+    given = tuple(from_file.variables)
+    return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along)
+
+
+def _gets_python(job: Job) -> bool:
+    """Its nodes are to have a Python like the one that submits."""
+    wanted = job.environment
+    return wanted.is_taken_along or bool(wanted.requirements and "/" not in (wanted.python or ""))
 
 
 def _env_file(job: Job, folder: Path, settings: Settings) -> EnvFile:

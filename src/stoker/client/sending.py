@@ -14,12 +14,12 @@ from stoker.client import datamark, screening
 from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
 from stoker.client.packages import packages_of
-from stoker.client.preparation import prepare, secrets_of
+from stoker.client.preparation import Prepared, prepare, secrets_of
 from stoker.client.settings import Settings
 from stoker.client.tree import Tree
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
-from stoker.model.job import Job
+from stoker.model.job import THIS_COMPUTER, Job
 from stoker.model.orders import Terminal
 from stoker.model.run import Run
 from stoker.model.snapshot import Entry, Snapshot
@@ -47,10 +47,10 @@ def submit(
     """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
     of the one to keep it in; empty: the workspace's. `notice` hears of secrets that are not sent, once. `datasets` are
     what data of this computer has become, by the names of inputs."""
-    key, told = os.urandom(16).hex(), False
+    key, told, elsewhere = os.urandom(16).hex(), False, is_elsewhere(job, connection)
     for _ in range(_TRIES):
-        prepared = prepare(job, folder, settings)
-        for line in () if told else screening.lines(prepared.tree.findings):
+        prepared = prepare(job, folder, settings, elsewhere=elsewhere)
+        for line in () if told else _worth_knowing(prepared):
             notice(line)
         told = True
         try:
@@ -76,6 +76,7 @@ def submit_again(
 ) -> Run:
     """The very snapshot, software and data of an old run; secrets come from the environment again."""
     uses = [_used_again(name, path) for name, path in old.data.items()]
+    elsewhere = is_elsewhere(again.job, connection)
     submission = Submission(
         key=os.urandom(16).hex(),
         job=again.job,
@@ -85,7 +86,8 @@ def submit_again(
         data=dict(old.data),
         pins={name: order.dataset or order.id for name, order in old.inputs.items() if order.id},
         data_marks={use.name: use.mark for use in uses if use.mark},
-        packages=packages_of(old.python),
+        packages={} if elsewhere else packages_of(old.python),
+        software=old.software if elsewhere else None,
         git=old.git,
         name=name,
         rerun_of="" if again.resumes else old.name,
@@ -106,6 +108,21 @@ def _moved(submission: Submission, datasets: Mapping[str, str], uses: Sequence[D
 
     paths = {name: path for name, path in submission.data.items() if name not in datasets}
     return replace(submission, job=moved(submission.job, datasets, uses), data=paths)
+
+
+def is_elsewhere(job: Job, connection: Connection) -> bool:
+    """The job's nodes do not share the files of this computer. Where it stays here nobody has to be asked."""
+    if job.on == THIS_COMPUTER:
+        return False
+    try:
+        told = connection.get(f"/v1/providers/{quote(job.on, safe='')}")
+    except NotFound:
+        return False  # whoever is asked to run it says so
+    return not told["shares_files"]
+
+
+def _worth_knowing(prepared: Prepared) -> list[str]:
+    return [*screening.lines(prepared.tree.findings), *(prepared.along.notes if prepared.along else ())]
 
 
 def without_keeping(job: Job) -> Job:

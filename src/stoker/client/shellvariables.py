@@ -75,7 +75,7 @@ _SECRET_NAME = re.compile(
 _LONGEST = 4096
 
 
-class Taken(NamedTuple):
+class FromShell(NamedTuple):
     """What comes along: anywhere, and only to this computer itself; and what stays, with the reason."""
 
     everywhere: Mapping[str, str]
@@ -83,7 +83,7 @@ class Taken(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def take(environ: Mapping[str, str], given: Collection[str], secrets: Collection[str], source: Path) -> Taken:
+def take(environ: Mapping[str, str], given: Collection[str], secrets: Collection[str], source: Path) -> FromShell:
     """`given` are variables that the job sets itself, which wins; `secrets` are the names of those that it keeps."""
     everywhere, here, notes = dict[str, str](), dict[str, str](), list[str]()
     for name in sorted(environ.keys() - set(given) - set(secrets)):
@@ -98,7 +98,7 @@ def take(environ: Mapping[str, str], given: Collection[str], secrets: Collection
         here |= {"PYTHONPATH": path} if "PYTHONPATH" not in given else {}
     left = [name for name in SECRETS if environ.get(name) and name not in {*given, *secrets}]
     notes += [f"`{name}` of your shell is not taken along, because it is a secret: {hint(name)}" for name in left]
-    return Taken(everywhere, here, tuple(notes))
+    return FromShell(everywhere, here, tuple(notes))
 
 
 def belongs_to_runs(name: str) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stoker.client import opened
 from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
 from stoker.client.preparation import prepare
 from stoker.client.screening import Finding
-from stoker.client.sending import register
+from stoker.client.sending import is_elsewhere, register
 from stoker.client.settings import Settings
 from stoker.model import wire
 from stoker.model.checkpointpaths import CheckpointPaths
@@ -21,6 +21,10 @@ from stoker.model.node import Offer
 from stoker.model.orders import DataOrder
 from stoker.model.snapshot import EntryKind, Git, Snapshot
 
+if TYPE_CHECKING:
+    from stoker.client.software.taking import Along
+
+_MOST_NAMED = 6
 LARGE_BYTES = 100_000_000  # of code: said before it is sent
 
 
@@ -39,6 +43,7 @@ class Plan:
     git: Git | None
     python: str
     environment: str  # the software the run gets, in words
+    packages: tuple[str, ...]  # what comes along of the submitting Python, as a machine is told to install it
     data: tuple[DataUse, ...]
     command: str  # as the job writes it
     meanings: Mapping[str, str]  # what each `${…}` in the command will be: by the name inside the braces
@@ -77,9 +82,10 @@ class Plan:
 
 def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> Plan:
     """Looks, asks, and changes nothing. Raises what `submit` would: JobInvalid, SnapshotRefused, BadInput."""
-    prepared = prepare(job, folder, settings)
+    elsewhere = is_elsewhere(job, connection)
+    prepared = prepare(job, folder, settings, elsewhere=elsewhere)
     answer = connection.post("/v1/plan", {"job": job.plain(), "person": settings.person})
-    here = settings.local and bool(answer.get("here"))
+    here = settings.local and not elsewhere
     data = tuple(_pinned(use, answer.get("inputs", {})) for use in prepared.data)
     missing = set(register(prepared.tree.snapshot, connection, keep=False))
     new = {entry.sha256: entry.size_bytes for entry in prepared.tree.snapshot.entries if entry.sha256 in missing}
@@ -92,7 +98,8 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         new_bytes=sum(new.values()),
         git=prepared.git.facts(),
         python=settings.python,
-        environment=_environment(job, settings.python),
+        environment=_environment(job, settings.python, prepared.along),
+        packages=prepared.along.lines if prepared.along else (),
         data=data,
         command=job.run,
         meanings=_meanings(job, data),
@@ -109,6 +116,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
             *prepared.taken.notes,
             *opened.missing(job, prepared.tree),
             *_large(prepared.tree.snapshot, new),
+            *(prepared.along.notes if prepared.along else ()),
         ),
         findings=prepared.tree.findings,
         to_store=tuple(answer.get("to_store", ())),
@@ -133,14 +141,30 @@ def _pinned(use: DataUse, inputs: Mapping[str, Any]) -> DataUse:
     return replace(use, where=order.label, files=order.files, size_bytes=order.size_bytes, counted=True)
 
 
-def _environment(job: Job, python: str) -> str:
+def _environment(job: Job, python: str, taken: Along | None) -> str:
     wanted = job.environment
     if wanted.image:
         return f"the image {wanted.image}"
     if wanted.dockerfile:
         return f"an image built from {wanted.dockerfile}"
+    if taken:
+        return _installed(job, taken)
     interpreter = wanted.python or python
     return f"{interpreter} with {wanted.requirements}" if wanted.requirements else f"{interpreter} as it is"
+
+
+def _installed(job: Job, taken: Along) -> str:
+    """What a machine of a cloud gets."""
+    own, named = taken.software, f"Python {taken.software.python}"
+    if job.environment.requirements:
+        return f"{named} with {job.environment.requirements}, installed on the machine"
+    if not own.packages:
+        return f"{named}; the script imports no other package"
+    shown = ", ".join(taken.names[:_MOST_NAMED])
+    more = f" and {own.packages - _MOST_NAMED} more" if own.packages > _MOST_NAMED else ""
+    sent = f"; sent along: {', '.join(sorted(Path(one).name for one in taken.wheels))}" if taken.wheels else ""
+    about = f"{named}, {own.packages} package{'s' * (own.packages > 1)}, about {own.size_bytes / 1e6:,.0f} MB"
+    return f"{about}, installed on the machine: {shown}{more}{sent}; {taken.left_out} of this computer's stay here"
 
 
 def _meanings(job: Job, data: Iterable[DataUse]) -> dict[str, str]:

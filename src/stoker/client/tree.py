@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
@@ -34,11 +34,26 @@ class Tree:
     index: Path | None = None
     findings: tuple[Finding, ...] = ()  # secrets in the folder: those left out are not in the snapshot
     matched: tuple[str, ...] = ()  # what globs to be left out have matched
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)  # files that are not in the folder, by sha256
 
     def path(self, sha256: str) -> Path:
         if sha256 not in self.files:
             raise Missing(f"no file in `{self.root}` has the hash {sha256}")
-        return self.root / self.files[sha256].path
+        return self.elsewhere.get(sha256) or self.root / self.files[sha256].path
+
+    def with_files(self, added: Mapping[str, Path], instead_of: Callable[[str], bool]) -> Tree:
+        """With files from elsewhere, by their path in the snapshot, and without those of its own that are in their
+        way."""
+        entries = [entry for entry in self.snapshot.entries if not instead_of(entry.path)]
+        files = {entry.sha256: entry for entry in entries if entry.kind is EntryKind.FILE}
+        elsewhere: dict[str, Path] = {}
+        for path, file in added.items():
+            sha256, _, after = digest(str(file), lambda _: None)
+            entry = Entry(path, EntryKind.FILE, sha256, after.st_size)
+            entries.append(entry)
+            files[sha256], elsewhere[sha256] = entry, file
+        snapshot = Snapshot(tuple(sorted(entries, key=lambda entry: entry.path)))
+        return replace(self, snapshot=snapshot, files=files, elsewhere=elsewhere)
 
     def open(self, sha256: str) -> BinaryIO:
         """The file as it is now, which may no longer be what the snapshot says."""

@@ -190,7 +190,7 @@ def _progress(run: Run, report: Report, now: datetime) -> Decision:
     attempt = _newest(run)
     if attempt.started_at or not report.started_at:
         return Decision(run)
-    run = replace(run, started_at=run.started_at or report.started_at)
+    run = replace(run, started_at=run.started_at or report.started_at, packages=report.packages or run.packages)
     running = replace(attempt, state=AttemptState.RUNNING, started_at=report.started_at)
     after = _with_newest(replace(run, state=RunState.RUNNING), running)
     return Decision(after).noting(now, "running", f"attempt {attempt.number} is running")
@@ -216,6 +216,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         started_at=run.started_at or report.started_at,
         metrics=report.metrics,
         data_figures=report.data,
+        packages=report.packages or run.packages,
     )
     match outcome:
         case Outcome.SUCCEEDED | Outcome.TARGET_REACHED:

@@ -82,6 +82,11 @@ class Home:
         return self.root / "environments"
 
     @property
+    def software(self) -> Path:
+        """Lists of packages that runs took along, what is known of them, and wheels of packages that no index has."""
+        return self.root / "software"
+
+    @property
     def trees(self) -> Path:
         """What the files of known source trees hashed to, by size and time."""
         return self.root / "trees"

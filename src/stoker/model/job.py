@@ -64,6 +64,14 @@ class _PerGpu(StrEnum):
 _MOST_UP = 3  # folders
 
 
+class Packages(StrEnum):
+    """Which packages of the submitting Python a node gets that does not share its files."""
+
+    IMPORTED = "imported"
+    ALL = "all"
+    NONE = "none"
+
+
 @dataclass(eq=False, repr=False)
 class FolderInTree:
     """A folder inside the run's working directory: relative, and never above it."""
@@ -110,6 +118,7 @@ class CheckpointPath(FolderInTree):
 
 _NAME = Text("lower-case letters, digits, `-`, `_` and `.`, at most 60", r"[a-z0-9](?:[a-z0-9._-]{0,58}[a-z0-9])?")
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+THIS_COMPUTER = "local"  # where a run goes that names no other place
 
 
 @dataclass(eq=False, repr=False)
@@ -147,7 +156,7 @@ class PythonText:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The software a run needs. With nothing given: the Python that submits."""
+    """The software a run needs. With nothing given: the Python that submits, and on a cloud what the script imports."""
 
     requirements: str | None = a(
         Maybe(FolderInTree()), "`requirements.txt`, `pyproject.toml` or a lock file to build a venv from", default=None
@@ -157,14 +166,27 @@ class Environment:
         "which Python; default: the one that submits",
         default=None,
     )
+    packages: Packages | tuple[str, ...] | None = a(
+        Maybe(Either(Choice(Packages), ListOf(Text("a package's name", r"[A-Za-z0-9][A-Za-z0-9._-]*")))),
+        "what a cloud's machine gets of the submitting Python: what the script imports, a list of names besides that, "
+        "all of it, or nothing; default: `imported`",
+        default=None,
+    )
     image: str | None = a(Maybe(Text("the name of a container image")), "a container image", default=None)
     dockerfile: str | None = a(Maybe(FolderInTree()), "a Dockerfile to build the image from", default=None)
 
     def __post_init__(self) -> None:
         kinds.check(self)
-        given = [name for name in ("requirements", "image", "dockerfile") if getattr(self, name)]
+        given = [name for name in ("requirements", "packages", "image", "dockerfile") if getattr(self, name)]
         if len(given) > 1:
             raise JobInvalid([Problem(given[1], f"`{given[0]}` as well", "only one of them")])
+
+    @property
+    def is_taken_along(self) -> bool:
+        """The software is what the submitting Python has. An interpreter that is named by its path is used as it is."""
+        if self.requirements or self.image or self.dockerfile or self.packages is Packages.NONE:
+            return False
+        return self.packages is not None or "/" not in (self.python or "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,7 +277,7 @@ class Job:
     source: str = a(Text("a folder"), "the code to take along; obeys `.gitignore` and `.stokerignore`", default=".")
     environment: Environment = a(
         Record(Environment, FolderInTree("a requirements or lock file"), lambda text: {"requirements": text}),
-        "the software the run needs; default: the Python that submits",
+        "the software the run needs; default: the Python that submits, taken along to a cloud",
         default_factory=Environment,
     )
     data: Mapping[str, DataInput] = a(
@@ -280,7 +302,7 @@ class Job:
         default=False,
     )
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
-    on: str = a(_NAME, "a provider or a cluster", default="local")
+    on: str = a(_NAME, "a provider or a cluster", default=THIS_COMPUTER)
     nodes: int = a(Whole(1), "how many machines", default=1)
     cpus: int | None = a(Maybe(Whole(1)), "how many processors each machine has at least", default=None)
     memory: float | None = a(Maybe(Memory()), "how much memory each has at least, in GB", default=None)

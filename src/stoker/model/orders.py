@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from stoker.model.job import DataMode, Job
 from stoker.model.money import Fuse
+from stoker.model.software import Software
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Orders:
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what the node has to bring there first
     fuse: Fuse | None = None  # what it may spend, until wishes say otherwise; None: whatever it costs
     terminal: Terminal | None = None  # that the script gets; None: it has none, and reads nothing
+    software: Software | None = None  # what the snapshot has of the submitting Python; None: nothing
     incarnation: int = 1  # of the attempt's machines, which; only the machine itself knows, and nobody writes it
 
     @property

@@ -23,8 +23,10 @@ class Phase(StrEnum):
 
 PhaseName = Annotated[str, Phase]
 
+MOST_PACKAGES = 5000
 MOST_METRICS = 1000  # names in a summary
 _LONGEST_NAME = 400
+Version = Annotated[str, Most(100)]
 
 
 class Outcome(StrEnum):
@@ -164,6 +166,8 @@ class Report:
     stray_files: int = 0  # of which are in the store
     stray_bytes: int = 0
     data: Annotated[Mapping[str, DataFigures], Most(1000, _LONGEST_NAME)] = field(default_factory=dict)  # by input
+    # Name to version, of the Python that the script is run with; empty: as the submission has it.
+    packages: Annotated[Mapping[str, Version], Most(MOST_PACKAGES, 200)] = field(default_factory=dict)
     notice: Notice | None = None  # that the machine itself was given
     stays: bool = False  # its machine is there for the next attempt, as after a restart
     progress: Annotated[float, Within(0, 1)] | None = None  # 0 to 1, as the script reports it; None: it has not

@@ -15,6 +15,7 @@ from stoker.model.orders import DataOrder, Notice, Terminal, Wish
 from stoker.model.progress import Mark, Refusal
 from stoker.model.report import DataFigures, Effort, MetricSummary, Outcome
 from stoker.model.snapshot import Git
+from stoker.model.software import Software
 
 BROUGHT_BYTES = 1_000_000_000  # a checkpoint that is no larger comes back by itself
 
@@ -101,7 +102,8 @@ class Run:
     inputs: Mapping[str, DataOrder] = field(default_factory=dict)  # name to what is brought to the nodes
     data_marks: Mapping[str, str] = field(default_factory=dict)  # name to a fingerprint, for `diff`
     here: Mapping[str, str] = field(default_factory=dict)  # variables for nodes that are the submitting computer
-    packages: Mapping[str, str] = field(default_factory=dict)  # of the submitting Python, for `diff`
+    packages: Mapping[str, str] = field(default_factory=dict)  # of its Python, as its newest node told or has it
+    software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
     git: Git | None = None
     rerun_of: str = ""
     start: Start | None = None  # None: it starts from nothing

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from stoker.model.job import Job
 from stoker.model.orders import Terminal
 from stoker.model.snapshot import Git
+from stoker.model.software import Software
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Submission:
     pins: Mapping[str, str] = field(default_factory=dict)  # name to the version of a dataset, such as `ants@<hash>`
     data_marks: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
+    software: Software | None = None  # what its snapshot has of the submitting Python; None: nothing
     git: Git | None = None
     rerun_of: str = ""
     start_from: str = ""  # the name of an ended run whose last checkpoint it starts from; empty: it starts from nothing

@@ -242,6 +242,7 @@ class Performer:
             job=replace(run.job, env={**run.here, **run.job.env}) if here and run.here else run.job,
             snapshot=run.snapshot,
             python=run.python if here else "",
+            software=None if here else run.software,
             data=run.data,
             inputs=run.inputs,
             nodes=run.job.nodes,

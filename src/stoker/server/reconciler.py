@@ -138,7 +138,10 @@ class Reconciler:
         if seen.report.phase is Phase.STAGING and not reason:
             reason = _staging(seen.report)
         run = with_effort(run, seen.report, under_way=True)
-        return replace(run, metrics=seen.report.metrics, data_figures=seen.report.data, reason=reason)
+        packages = seen.report.packages or run.packages
+        return replace(
+            run, metrics=seen.report.metrics, data_figures=seen.report.data, packages=packages, reason=reason
+        )
 
     def _silent(self, run: Run) -> bool:
         seen = self._reports.of(run.attempt.key if run.attempt else "")

@@ -52,7 +52,6 @@ _PLAN = {
     "notes": tuple[str, ...],
     "inputs": Mapping[str, DataOrder],
     "to_store": tuple[str, ...],
-    "here": bool,
 }
 _PAGE = {"runs": tuple[Run, ...], "next": str | None}
 
@@ -73,7 +72,7 @@ async def plan(request: Request) -> Response:
     inputs = (await call(_pin, service, job, "", service.stores.workspace.name, {})).inputs
     told = alone.words(job, provider.features, job.budget, limits=await call(service.limits.over, asked.person))
     found = {"offer": offer, "free": free, "queued_ahead": waiting, "alone": told, "notes": notes, "inputs": inputs}
-    return answer({**found, "to_store": to_store(job, provider), "here": provider.features.shares_files})
+    return answer({**found, "to_store": to_store(job, provider)})
 
 
 @router.post("/runs", openapi_extra=takes(Submission), responses=gives(Run, 404, *OUTSIDE))
