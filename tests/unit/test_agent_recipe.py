@@ -8,7 +8,7 @@ import pytest
 
 from stoker.agent.endings import Broken
 from stoker.agent.environment import steps, tool_settings
-from stoker.agent.recipe import Kind, Recipe, read_recipe
+from stoker.agent.recipe import Kind, Recipe, read_recipe, read_taken, spelled_out
 
 
 def recipe(folder: Path, name: str, files: dict[str, str]) -> Recipe:
@@ -146,3 +146,23 @@ def test_what_is_set_for_uv_wins() -> None:
     settings = tool_settings({"PIP_FIND_LINKS": "/a", "UV_FIND_LINKS": "/u", "PIP_INDEX_URL": "p", "UV_INDEX": "u"})
     assert settings["UV_FIND_LINKS"] == "/u"
     assert "UV_INDEX_URL" not in settings
+
+
+def test_what_was_taken_along_is_known_by_its_list_and_its_wheels(tmp_path: Path) -> None:
+    def taken(name: str, listed: str, wheel: bytes) -> Recipe:
+        folder = tmp_path / name / ".stoker"
+        (folder / "wheels").mkdir(parents=True)
+        (folder / "packages.txt").write_text(listed)
+        (folder / "wheels" / "mine-1-py3-none-any.whl").write_bytes(wheel)
+        return read_taken(tmp_path / name)
+
+    listed = "mine @ wheels/mine-1-py3-none-any.whl\nsix==1.16.0\n"
+    first = taken("one", listed, b"1")
+    assert first.fingerprint() == taken("two", listed, b"1").fingerprint(), "runs of other code share it"
+    assert first.fingerprint() != taken("three", listed, b"2").fingerprint()
+    assert first.fingerprint() != taken("four", listed + "idna==3.7\n", b"1").fingerprint()
+    wheel = (tmp_path / "one" / ".stoker" / "wheels" / "mine-1-py3-none-any.whl").as_uri()
+    assert spelled_out(first) == f"mine @ {wheel}\nsix==1.16.0\n"
+    made, install = steps(first, "/usr/bin/python3", tmp_path / "venv", "/bin/uv", tmp_path / "list")
+    assert install[-4:] == ["-r", str(tmp_path / "list"), "--override", str(tmp_path / "list")]
+    assert made[:2] == ["/bin/uv", "venv"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from stoker.model.job import Packages
 from stoker.model.orders import Orders
 
-_LOST = re.compile(rb"^(?:\w+: )?ModuleNotFoundError: No module named '([^'\n]{1,200})'", re.M)
+_LOST = re.compile(rb"^(?:\[?[\w ]+\]?: )?ModuleNotFoundError: No module named '([^'\n]{1,200})'", re.M)
 # Packages that have another name than the module in them.
 _PACKAGES = {
     "attr": "attrs",
@@ -59,6 +60,8 @@ def hint(tail: bytes, orders: Orders) -> str:
         return f"{what}: install it with `{environment.python or orders.python} -m pip install {package}`"
     if environment.python and not environment.is_taken_along:
         return f"{what}, which `{environment.python}` on the node lacks: name a requirements file as `environment`"
+    if environment.packages is Packages.NONE:
+        return f"{what}: it is left behind because of `packages: none` in the job file"
     others = environment.packages if isinstance(environment.packages, tuple) else ()
     line = f"environment: {{packages: [{', '.join((*others, package))}]}}"
     return f"{what}: install it here, and add the line `{line}` to the job file"

@@ -63,7 +63,7 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
         else:
             remove_tree(venv)
             listed = _listed(recipe, workshop)
-            for step in steps(recipe, listed, python, venv, workshop.uv):
+            for step in steps(recipe, python, venv, workshop.uv, listed):
                 _carry_out(step, recipe, {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
             (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
             workshop.tell("environment", f"{name} was installed in {time.monotonic() - start:.1f} s")
@@ -86,8 +86,9 @@ def _listed(recipe: Recipe, workshop: Workshop) -> Path:
     return workshop.folder.packages
 
 
-def steps(recipe: Recipe, listed: Path, python: str, venv: Path, uv: str | None) -> list[list[str]]:
-    """The commands that build it, in order."""
+def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path | None = None) -> list[list[str]]:
+    """The commands that build it, in order. `listed` is the file to install from, where it is not the recipe's own."""
+    listed = listed or recipe.file
     inside = str(venv / "bin" / "python")
     if not uv:
         if recipe.kind in (Kind.UV_LOCK, Kind.PYLOCK):

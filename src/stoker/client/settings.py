@@ -39,6 +39,10 @@ class Settings:
         """The same, with another variable for the server that is started with them."""
         return replace(self, environ={**self.environ, name: value})
 
+    def for_tools(self) -> dict[str, str]:
+        """The variables that uv is started with: everything, but for the environment that is active here."""
+        return {name: value for name, value in self.environ.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+
     def for_server(self) -> dict[str, str]:
         """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run
         that this program is part of: the server would be ended together with that run. Nor what runs bring themselves:

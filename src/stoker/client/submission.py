@@ -162,9 +162,23 @@ def _installed(job: Job, taken: Along) -> str:
         return f"{named}; the script imports no other package"
     shown = ", ".join(taken.names[:_MOST_NAMED])
     more = f" and {own.packages - _MOST_NAMED} more" if own.packages > _MOST_NAMED else ""
-    sent = f"; sent along: {', '.join(sorted(Path(one).name for one in taken.wheels))}" if taken.wheels else ""
-    about = f"{named}, {own.packages} package{'s' * (own.packages > 1)}, about {own.size_bytes / 1e6:,.0f} MB"
-    return f"{about}, installed on the machine: {shown}{more}{sent}; {taken.left_out} of this computer's stay here"
+    sent = ", ".join(sorted(Path(one).name for one in taken.wheels))
+    lines = [
+        f"{named}, {_count(own.packages)}, {_about(own.size_bytes)}, installed on the machine: {shown}{more}",
+        f"sent along, since no index has it: {sent}" if sent else "",
+        f"{_count(taken.left_out)} of this computer, which the script does not import, stay here"
+        if taken.left_out
+        else "",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _count(packages: int) -> str:
+    return f"{packages} package{'s' if packages != 1 else ''}"
+
+
+def _about(size_bytes: int) -> str:
+    return f"about {size_bytes / 1e6:,.0f} MB" if size_bytes > 1e6 else "less than 1 MB"
 
 
 def _meanings(job: Job, data: Iterable[DataUse]) -> dict[str, str]:

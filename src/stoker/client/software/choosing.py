@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 
 from stoker.client.settings import Settings
 from stoker.client.software.closure import closure, imported, named_beside, unseen
-from stoker.client.software.imports import Import, imports_of, module_files
+from stoker.client.software.imports import Import, imports_in, imports_of, module_files
 from stoker.client.software.installed import Distribution, Installed
 from stoker.client.software.markers import normal
+from stoker.client.software.starts import Starts, starts_of
 from stoker.client.tree import Tree
 from stoker.errors import JobInvalid, Problem
-from stoker.model.commandline import commands
 from stoker.model.fields import nearest
 from stoker.model.job import Job
 
@@ -28,9 +28,7 @@ class Choice:
     ) -> None:
         self._job = job
         self._root = tree.root
-        self._files = [
-            self._root / entry.path for entry in tree.snapshot.entries if entry.path.endswith((".py", ".ipynb"))
-        ]
+        self._paths = [entry.path for entry in tree.snapshot.entries]
         self._settings = settings
         self._installed = installed
         self._surroundings = surroundings
@@ -50,53 +48,32 @@ class Choice:
         return closure(names, self._installed, self._surroundings)
 
     def imported(self) -> dict[str, Distribution]:
-        starts, modules = self._starts()
-        places = self._places(starts)
-        imports = self._imports(starts, modules, places)
+        starts = starts_of(self._job, self._root, self._paths)
+        imports = self._imports(starts)
         known, lost = imported(imports, self._installed)
         needed = {owner.name for one in imports if one.needed for owner in known.get(one.name, ())}
         self._needed = set(closure(dict.fromkeys(needed, frozenset()), self._installed, self._surroundings))
         names = {one.name for owners in known.values() for one in owners}
         names |= unseen(known, self._installed, self._surroundings, self._keras_backend())
-        names |= named_beside([self._root, *(file.parent for file in starts)]) & self._installed.by_name.keys()
-        names |= {one.name for command in commands(self._job.run) for one in self._of_command(command.program)}
+        names |= named_beside([self._root, *(file.parent for file in starts.files)]) & self._installed.by_name.keys()
+        names |= {one.name for program in starts.programs for one in self._of_command(program)}
         names |= self._asked_for()
-        self._tell(lost)
+        self.notes += () if starts.guessed else list(self._missing(lost))[:_MOST_NAMED]
         return closure(dict.fromkeys(names, frozenset()), self._installed, self._surroundings)
 
-    def _starts(self) -> tuple[list[Path], list[str]]:
-        """The files that the command runs, and modules of packages. Where none is known, as of a shell's script, every
-        file of the source may be one."""
-        starts: list[Path] = []
-        modules: list[str] = []
-        for command in commands(self._job.run):
-            if command.module:
-                own = module_files(command.module, self._root) + module_files(f"{command.module}.__main__", self._root)
-                starts += own
-                modules += [] if own else [command.module]
-            elif command.script.endswith((".py", ".ipynb")) and (self._root / command.script).is_file():
-                starts.append(self._root / command.script)
-            else:
-                words = (word for word in command.program if word.endswith((".py", ".ipynb")))
-                starts += [self._root / word for word in words if (self._root / word).is_file()]
-        return (list(dict.fromkeys(starts)) if starts or modules else self._files), modules
-
-    def _places(self, starts: Iterable[Path]) -> list[Path]:
-        given = self._job.env.get("PYTHONPATH", "").split(os.pathsep)
-        named = [self._root / one for one in given if one]
-        return list(dict.fromkeys([*(file.parent for file in starts), *named]))
-
-    def _imports(self, starts: list[Path], modules: list[str], places: list[Path]) -> list[Import]:
+    def _imports(self, starts: Starts) -> list[Import]:
         """Also of the packages that are somebody's own: those seldom say all that they need. A folder at the top of the
         source is looked at last, since Python does not look there by itself."""
-        found: dict[str, Import] = {}
-        waiting, seen = list(starts), set[Path]()
+        named = self._job.env.get("PYTHONPATH", "").split(os.pathsep)
+        places = [*starts.places, *(self._root / one for one in named if one)]
+        found = {one.name: one for one in imports_in(starts.code, "the command", places)}
+        found |= {name: Import(name, "the command", needed=True) for name in starts.modules}
+        waiting, seen = [*starts.files, *(file for name in found for file in self._own_files(name))], set[Path]()
         while waiting:
             seen |= set(waiting)
             fresh = [one for one in imports_of(waiting, places, self._root) if one.name not in found]
             found |= {one.name: one for one in fresh}
             waiting = [file for one in fresh for file in self._own_files(one.name) if file not in seen]
-        found |= {name: Import(name, "the command", needed=True) for name in modules}
         return list(found.values())
 
     def _own_files(self, module: str) -> list[Path]:
@@ -105,11 +82,10 @@ class Choice:
             return [file for one in owners for file in one.project_files(module)]
         return module_files(module, self._root)
 
-    def _of_command(self, program: tuple[str, ...]) -> list[Distribution]:
-        name = PurePosixPath(program[0]).name if program else ""
-        if not name or name.startswith(("python", "bash", "sh")) or (self._root / program[0]).exists():
+    def _of_command(self, program: str) -> list[Distribution]:
+        if (self._root / program).exists():
             return []
-        return self._installed.of_command(name)
+        return self._installed.of_command(PurePosixPath(program).name)
 
     def _asked_for(self) -> set[str]:
         asked = self._job.environment.packages
@@ -126,10 +102,6 @@ class Choice:
     def _keras_backend(self) -> str:
         name = "KERAS_BACKEND"
         return self._job.env.get(name) or self._settings.variable(name) or ""
-
-    def _tell(self, lost: Iterable[Import]) -> None:
-        for one in list(self._missing(lost))[:_MOST_NAMED]:
-            self.notes.append(one)
 
     def _missing(self, lost: Iterable[Import]) -> Iterator[str]:
         for one in lost:

@@ -86,8 +86,8 @@ def unseen(
     for module, others in _COMPANIONS.items():
         if module in tops or any(f"{one}.".startswith(f"{module}.") for one in modules):
             named |= {other for other in others if other in installed.by_name}
-    first = next((name for name in _FRAMEWORKS if name in reached | named), "")
-    return named - (set(_FRAMEWORKS) - {first}) | _keras(tops, installed, keras_backend)
+    kept = next((name for name in _FRAMEWORKS if name in named), "") if reached.isdisjoint(_FRAMEWORKS) else ""
+    return named - (set(_FRAMEWORKS) - {kept}) | _keras(tops, installed, keras_backend)
 
 
 def _is_optional(need: Requirement, surroundings: Mapping[str, str]) -> bool:

@@ -57,7 +57,20 @@ def imports_of(files: Iterable[Path], places: Sequence[Path], root: Path) -> lis
                 before = found.get(name)
                 if before is None or (wish.needed and not before.needed):
                     found[name] = Import(name, by, wish.needed)
-    return [one for one in found.values() if one.top not in sys.stdlib_module_names and one.top != "__main__"]
+    return [one for one in found.values() if not _is_pythons(one.name)]
+
+
+def imports_in(code: str, by: str, places: Sequence[Path]) -> list[Import]:
+    """The same of code on a command line: what it imports from elsewhere, and from files of its own."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    wishes = [wish for wish in _wishes_of(tree) if not wish.level]
+    outside = [name for wish in wishes if not _own(wish, Path(), places) for name in _names(wish)]
+    inside = [file for wish in wishes for file in _own(wish, Path(), places)]
+    own = imports_of(inside, places, Path("/"))
+    return [*(Import(name, by, needed=True) for name in outside if not _is_pythons(name)), *own]
 
 
 def module_files(name: str, place: Path) -> list[Path]:
@@ -73,6 +86,10 @@ def module_files(name: str, place: Path) -> list[Path]:
             break
         folder = folder / part
     return files
+
+
+def _is_pythons(name: str) -> bool:
+    return name.partition(".")[0] in sys.stdlib_module_names or name == "__main__"
 
 
 def _names(wish: _Wish) -> tuple[str, ...]:
@@ -99,6 +116,10 @@ def _wishes(file: Path) -> Iterator[_Wish]:
         tree = ast.parse(_cells(text) if file.suffix == ".ipynb" else text)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
+    yield from _wishes_of(tree)
+
+
+def _wishes_of(tree: ast.AST) -> Iterator[_Wish]:
     stack: list[tuple[ast.AST, bool]] = [(tree, True)]
     while stack:
         node, needed = stack.pop()

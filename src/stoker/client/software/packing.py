@@ -58,7 +58,7 @@ class Packing:
             f"{head} @ {wheels.get(place, place)}" if place else head
             for head, _, place in (line.partition(" @ ") for line in sorted(self.lines.values()))
         ]
-        return resolve(lines, python, self._settings.home.software, self._settings.environ, env)
+        return resolve(lines, python, self._settings.home.software, self._settings.for_tools(), env)
 
     def _tell(self, found: Resolved) -> None:
         notes = self._choice.notes
@@ -72,7 +72,7 @@ class Packing:
     def _pack(self, one: Distribution, *, sure: bool = True) -> bool:
         """With `sure` off, a package that cannot be packed stays as it is."""
         try:
-            wheel = wheel_of(one, self._settings.home.software, self._settings.environ)
+            wheel = wheel_of(one, self._settings.home.software, self._settings.for_tools())
         except NotSent as reason:
             if not sure:
                 return False

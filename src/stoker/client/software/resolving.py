@@ -135,7 +135,7 @@ def _asked(
     settings: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """As a fresh machine would ask: without this computer's own settings, but for the way to the network."""
-    env = {name: value for name, value in environ.items() if not name.startswith(("UV_", "PIP_", "VIRTUAL_ENV"))}
+    env = {name: value for name, value in environ.items() if not name.startswith(("UV_", "PIP_"))}
     env |= {name: value for name, value in environ.items() if name in ("UV_CACHE_DIR", "UV_NATIVE_TLS")}
     env |= {"UV_HTTP_TIMEOUT": "15", "UV_HTTP_RETRIES": "1", "UV_PYTHON_DOWNLOADS": "never"}
     env |= settings or {}

@@ -42,7 +42,7 @@ def take(job: Job, tree: Tree, settings: Settings) -> Along:
     python = job.environment.python or ".".join(version.split(".")[:2])
     place = settings.home.software
     place.mkdir(parents=True, exist_ok=True)
-    uv = uv_wheels(place, settings.environ)
+    uv = uv_wheels(place, settings.for_tools())
     if not job.environment.is_taken_along:
         return Along(Software(python, uv=uv))
     installed = Installed.of(settings.python)

@@ -78,10 +78,7 @@ def _built(one: Distribution, project: Path, place: Path, environ: Mapping[str, 
 
 
 def _run(words: list[str], one: Distribution, project: Path, environ: Mapping[str, str]) -> None:
-    env = {
-        **{name: value for name, value in environ.items() if name != "VIRTUAL_ENV"},
-        **dict.fromkeys(_NAMES, one.version),
-    }
+    env = {**environ, **dict.fromkeys(_NAMES, one.version)}
     try:
         done = subprocess.run(
             words, env=env, capture_output=True, text=True, timeout=_BUILD_S, stdin=subprocess.DEVNULL
