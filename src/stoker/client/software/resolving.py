@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -23,6 +24,8 @@ _WITHIN_S = 60.0
 _MACHINES = ("x86_64", "aarch64")
 _ABSENT = re.compile(r"(?:no versions? of |Because )([A-Za-z0-9][\w.-]*?)(?:==\S+| was not found)", re.I)
 _UNREACHED = re.compile(r"error sending request|failed to fetch|dns error|connect|timed out|certificate|offline", re.I)
+_UNREACHED_MARK = "unreached"  # a file as old as the last vain try
+_UNREACHED_S = 120.0
 _SETTING = re.compile(r"(UV|PIP)_.*")
 _EDITION = 1  # of what is kept
 
@@ -56,8 +59,9 @@ def resolve(
     with suppress(OSError, ValueError, TypeError, LookupError):
         return wire.load(Resolved, kept.read_bytes())
     uv = tool(environ)
-    if uv is None:
-        return Resolved(reason="uv is not here", checked=False)
+    if uv is None or _is_unreached(place):
+        why = "the package index did not answer a moment ago" if uv else "uv is not here: pip install uv"
+        return Resolved(reason=why, checked=False)
     place.mkdir(parents=True, exist_ok=True)
     listed = place / f"{key}.in"
     listed.write_text(text)
@@ -75,7 +79,7 @@ def resolve(
 def uv_wheels(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """Where machines get uv from: a processor's name to the URL of a wheel with its hash. Empty: nobody knows."""
     uv = tool(environ)
-    if uv is None:
+    if uv is None or _is_unreached(place):
         return {}
     with suppress(OSError, subprocess.SubprocessError):
         version = subprocess.run([uv, "--version"], capture_output=True, text=True, timeout=_WITHIN_S).stdout.split()[
@@ -88,8 +92,17 @@ def uv_wheels(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
         found = _wheels_of_uv(done.stdout)
         if found:
             kept.write_text(json.dumps(found))
-        return found
+            return found
+    (place / _UNREACHED_MARK).touch()
     return {}
+
+
+def _is_unreached(place: Path) -> bool:
+    """Nobody waits for an index again that has just kept somebody waiting."""
+    try:
+        return time.time() - (place / _UNREACHED_MARK).stat().st_mtime < _UNREACHED_S
+    except OSError:
+        return False
 
 
 def _wheels_of_uv(lock: str) -> dict[str, str]:

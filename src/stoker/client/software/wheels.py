@@ -28,6 +28,7 @@ from stoker.model.snapshot import EntryKind
 _BUILD_S = 600.0
 _LEFT_OUT = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
 _NAMES = ("SETUPTOOLS_SCM_PRETEND_VERSION", "PDM_BUILD_SCM_VERSION")  # a copy has no history to read the version from
+_PRODUCTS = ("build", "dist", "outputs", "checkpoints")  # at the top of a project: not part of its code
 _WHEN = (2000, 1, 1, 0, 0, 0)
 
 
@@ -54,7 +55,8 @@ def _check_fits(one: Distribution, wheel: Path) -> None:
 def _built(one: Distribution, project: Path, place: Path, environ: Mapping[str, str]) -> Path:
     """By uv, in a copy without what ignore files leave out: the folder itself stays as it is."""
     try:
-        tree = scan(project, index=place / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.index")
+        index = place / f"{hashlib.sha256(os.fsencode(project)).hexdigest()[:32]}.index"
+        tree = scan(project, index=index, exclude=_PRODUCTS)
     except (StokerError, OSError) as error:
         raise NotSent(f"`{one.name}`, installed from {project}, cannot be read: {error}") from None
     screening.check(tree.findings)
