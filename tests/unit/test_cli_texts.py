@@ -26,6 +26,7 @@ from stoker.model.job import Job
 from stoker.model.report import MetricSummary, Outcome
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
 from stoker.model.snapshot import Entry, Git
+from stoker.model.software import Software
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HERE = Path("/project")
@@ -271,3 +272,33 @@ def test_what_is_wrong_comes_with_advice(tmp_path: Path) -> None:
     assert checks.runs_python(here).verdict is Verdict.FAIL
     file = from_environment({"STOKER_HOME": str(tmp_path / "stoker.db")})
     assert checks.home(file).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(
+    ("software", "packages", "environment", "said"),
+    [
+        (None, {"python": "3.11.2", "six": "1"}, {}, "/usr/bin/python3, 1 package"),
+        (Software("3.11", 4), {}, {}, "Python 3.11 with 4 packages, to be installed on the node"),
+        (Software("3.11"), {}, {}, "Python 3.11 with 0 packages, to be installed on the node"),
+        (
+            Software("3.11", 1),
+            {"python": "3.11.2", "six": "1", "idna": "2"},
+            {},
+            "Python 3.11.2 on the node with 2 packages",
+        ),
+        (Software("3.11"), {"python": "3.11.2"}, {}, "Python 3.11.2 on the node with no packages"),
+        (
+            Software("3.11"),
+            {"python": "3.11.2", "six": "1"},
+            {"requirements": "requirements.txt"},
+            "Python 3.11.2 on the node with 1 package from requirements.txt",
+        ),
+        (None, {"python": "3.11.2", "six": "1"}, {"requirements": "requirements.txt"}, "requirements.txt, 1 package"),
+    ],
+)
+def test_the_software_of_a_run_is_what_was_there(
+    make_run: MakeRun, software: Software | None, packages: dict[str, str], environment: dict[str, str], said: str
+) -> None:
+    run = make_run(job={"environment": environment}, software=software, packages=packages, python="/usr/bin/python3")
+    shown = [line for line in portrait(run, [], [], HERE, NOW, 200, plain) if line.lstrip().startswith("software")]
+    assert shown == [f"  software   {said}"]

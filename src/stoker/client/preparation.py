@@ -57,7 +57,7 @@ class Prepared(NamedTuple):
             name=name,
             data={use.name: use.where for use in self.data if use.local},
             data_marks={use.name: use.mark for use in self.data if use.mark},
-            packages={} if self.elsewhere else packages_of(settings.python),
+            packages=packages_here(self.job, settings.python, elsewhere=self.elsewhere),
             software=self.along.software if self.along else None,
             git=self.git.facts(),
             land_in=self.land_in,
@@ -98,6 +98,13 @@ def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = Fal
     place = str(land_in) if settings.local else ""
     given = tuple(from_file.variables)
     return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along)
+
+
+def packages_here(job: Job, python: str, *, elsewhere: bool) -> dict[str, str]:
+    """What the run will find, where that is the submitting Python as it is. Otherwise its node will say."""
+    wanted = job.environment
+    own = wanted.requirements or wanted.image or wanted.dockerfile or wanted.python
+    return {} if elsewhere or own else packages_of(python)
 
 
 def _gets_python(job: Job) -> bool:

@@ -13,8 +13,7 @@ from urllib.parse import quote
 from stoker.client import datamark, screening
 from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
-from stoker.client.packages import packages_of
-from stoker.client.preparation import Prepared, prepare, secrets_of
+from stoker.client.preparation import Prepared, packages_here, prepare, secrets_of
 from stoker.client.settings import Settings
 from stoker.client.tree import Tree
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
@@ -86,7 +85,7 @@ def submit_again(
         data=dict(old.data),
         pins={name: order.dataset or order.id for name, order in old.inputs.items() if order.id},
         data_marks={use.name: use.mark for use in uses if use.mark},
-        packages={} if elsewhere else packages_of(old.python),
+        packages=packages_here(again.job, old.python, elsewhere=elsewhere),
         software=old.software if elsewhere else None,
         git=old.git,
         name=name,
