@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import re
+import signal
+import subprocess
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from agentnode import Node, eventually
@@ -108,6 +114,45 @@ def test_whatever_is_whole_at_a_notice_is_resumed_from_although_the_script_goes_
     assert node.events("checkpoint-left-out") == []
     begin(node, how, SAVES, attempt=2)
     assert reached - 3 <= first(node) <= reached + 2
+
+
+@contextmanager
+def starved(agent: subprocess.Popen[bytes], share: float) -> Iterator[None]:
+    """The agent gets this share of one processor, as on a node whose script runs far more threads than it has."""
+    over, began, used_s = threading.Event(), time.monotonic(), processor_s(agent.pid)
+
+    def hold_back() -> None:
+        while not over.wait(0.004):
+            enough = processor_s(agent.pid) - used_s > share * (time.monotonic() - began)
+            agent.send_signal(signal.SIGSTOP if enough else signal.SIGCONT)
+        agent.send_signal(signal.SIGCONT)
+
+    thread = threading.Thread(target=hold_back)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def processor_s(pid: int) -> float:
+    """That all threads of a process have had."""
+    found = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(one.read_text().split()[0]) for one in found) / 1e9
+
+
+@pytest.mark.heavy
+def test_a_notice_is_heeded_by_an_agent_that_hardly_gets_a_processor(node: Node) -> None:
+    agent = begin(node, "folders", SAVES)
+    eventually(lambda: done(node) >= 3, "three saves")
+    with starved(agent, 0.06):
+        at_notice = done(node)
+        give(node, 7)
+        time.sleep(7)
+    node.kill()
+    begin(node, "folders", SAVES, attempt=2)
+    assert first(node) > at_notice
 
 
 def test_without_a_notice_only_the_last_seconds_are_lost(node: Node) -> None:

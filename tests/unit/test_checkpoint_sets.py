@@ -7,12 +7,22 @@ from hypothesis import strategies as st
 
 from stoker.model import layout
 from stoker.model.checkpoint import SPAN, CheckpointSet, Fence, claim, fenced, retained, visible
+from stoker.model.snapshot import Entry
+from stoker.model.wire import dump, load
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def made(attempt: int, number: int, **metrics: float) -> CheckpointSet:
     return CheckpointSet(attempt, number, NOW, (), metrics=metrics)
+
+
+def test_a_set_is_stored_as_it_was_sealed() -> None:
+    entry = Entry('checkpoints/"seal":""}', sha256="0" * 64, size_bytes=1)
+    plain = CheckpointSet(1, 1, NOW, (entry,), step=7.0, metrics={"loss": 0.5}, changed_ns={entry.path: 5})
+    sealed, words = plain.seal_and_dump()
+    assert (sealed, words) == (plain.sealed, dump(plain.sealed))
+    assert load(CheckpointSet, words).whole
 
 
 def test_the_newest_set_of_the_newest_attempt_comes_first() -> None:

@@ -157,6 +157,25 @@ def numbered(script: Script, every_s: float, keep: int) -> Writing:
         yield script.pause(every_s)
 
 
+def pointed_folders(script: Script, every_s: float, keep: int) -> Writing:
+    """As Megatron and DeepSpeed save: folders of files, and one that names the newest of them."""
+    for number in range(10_000):
+        for name in ("model.pt", "optim.pt"):
+            yield from script.write(f"iter-{number}/{name}", str(number), slow_s=0.01)
+            yield 0.005
+        yield from script.write("newest.txt", str(number))
+        yield 0.002
+        if number >= keep:
+            shutil.rmtree(script.run.ckpt / f"iter-{number - keep}")
+        yield script.pause(every_s)
+
+
+def newest_folder_is_there(files: dict[str, bytes]) -> None:
+    if "newest.txt" in files:
+        named = files["newest.txt"].split()[0].decode()
+        assert {f"iter-{named}/model.pt", f"iter-{named}/optim.pt"} <= files.keys(), f"`newest.txt` names `{named}`"
+
+
 def whole(files: dict[str, bytes]) -> None:
     for name, content in files.items():
         assert content.endswith(b" end"), f"`{name}` is half written"
@@ -302,6 +321,19 @@ def test_a_pointer_that_never_rests_is_in_the_set_with_what_it_names(run: Run, s
     assert int(made["latest"].split()[0][6:-3]) > named, "at a notice, a newer one"
 
 
+@pytest.mark.parametrize("looks_s", [(0.05, 0.08), (0.25, 0.4)])
+def test_a_pointer_to_folders_is_renewed_at_a_notice_however_seldom_a_node_can_look(
+    run: Run, looks_s: tuple[float, float]
+) -> None:
+    script = Script(run, random.Random(5))
+    script.add(pointed_folders(script, 0.3, 3), newest_folder_is_there)
+    script.looks(5, Care.PATIENT, (0.3, 0.6))
+    made = script.looks(3, Care.HURRIED, looks_s)
+    assert made is not None
+    reached = max(int(one.name[5:]) for one in run.ckpt.glob("iter-*"))
+    assert int(made["newest.txt"].split()[0]) >= reached - 3
+
+
 def test_a_file_written_before_the_first_look_is_no_pause(run: Run) -> None:
     """A pause as long as the computer has been running would be waited for ever."""
     run.write("state", "1")
@@ -351,6 +383,7 @@ def test_whatever_writes_beside_it_no_set_has_halves_and_none_lacks_what_is_clos
             last_is_one_of_the_others,
         ),
         (sharded(script, chance.choice([0.1, 0.3, 1.5]), chance.randint(2, 4)), indexed),
+        (pointed_folders(script, chance.choice([0.05, 0.3, 1.5]), chance.randint(1, 4)), newest_folder_is_there),
         (numbered(script, chance.choice([0.1, 0.3, 1.5]), chance.randint(2, 4)), newest_number_has_both),
     ]
     for part, check in chance.sample(parts, chance.randint(0, 3)):

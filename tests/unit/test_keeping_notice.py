@@ -2,7 +2,9 @@
 
 import os
 import random
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_keeping import CountingStore, Run, uploads
@@ -140,27 +142,90 @@ def test_a_file_that_is_empty_may_have_been_opened_this_moment(run: Run) -> None
     assert run.content(run.look(DOUBTED_S, Care.HURRIED)) == {"latest": b""}, "it is meant to be empty"
 
 
-def test_a_link_that_moves_on_while_the_folder_is_looked_at_is_not_taken(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_that_moves_on_while_the_folder_is_looked_at_is_not_taken(run: Run) -> None:
     run.write("step-1.pt", "1")
     (run.ckpt / "last.pt").symlink_to("step-1.pt")
     run.commit()
-    looked = run.checkpoints._watch.look
+    (run.ckpt / "step-1.pt").unlink()  # the link was seen before
 
-    def look_and_move_on(now: float) -> None:
-        monkeypatch.undo()
-        (run.ckpt / "step-1.pt").unlink()
-        looked(now)  # the link was seen before
+    def move_on() -> Opened:
         (run.ckpt / "last.pt").unlink()
         (run.ckpt / "last.pt").symlink_to("step-2.pt")
         run.write("step-2.pt", "2")
+        run.checkpoints._open_files = lambda: Opened(set())
+        return Opened(set())
 
+    run.checkpoints._open_files = move_on
     run.now += QUIET_S
-    monkeypatch.setattr(run.checkpoints._watch, "look", look_and_move_on)
     made = run.look(0.05, Care.HURRIED) or run.look(QUIET_S, Care.HURRIED)
     assert made
     assert {f"checkpoints/{one.target}" for one in made.entries if one.target} < {one.path for one in made.entries}
+
+
+# --- a node so busy that the script saves several times while one look is thought over
+
+
+def save_folder(run: Run, number: int, *, pointer: bool) -> None:
+    for part in range(20):
+        run.write(f"step-{number}/{part}", f"{number} {part}")
+    if pointer:
+        run.write("latest", f"step-{number}")
+    shutil.rmtree(run.ckpt / f"step-{number - 2}", ignore_errors=True)
+
+
+@pytest.mark.parametrize("pointer", [False, True])
+def test_a_script_that_moves_on_behind_every_look_does_not_keep_a_notice_from_being_heeded(
+    run: Run, monkeypatch: pytest.MonkeyPatch, pointer: bool
+) -> None:
+    numbers = iter(range(1000))
+    for _ in range(3):
+        save_folder(run, next(numbers), pointer=pointer)
+        run.look(0.3)
+    choose = run.checkpoints._choosing.choose
+
+    def choose_late(*given: Any) -> Any:
+        for _ in range(3):
+            save_folder(run, next(numbers), pointer=pointer)
+        return choose(*given)
+
+    monkeypatch.setattr(run.checkpoints._choosing, "choose", choose_late)
+    made = next((made for _ in range(4) if (made := run.look(0.3, Care.HURRIED))), None)
+    kept = run.content(made)
+    newest = kept["latest"].decode() if pointer else max(name.partition("/")[0] for name in kept)
+    assert {name for name in kept if name.startswith(f"{newest}/")} == {f"{newest}/{part}" for part in range(20)}
+    assert all(kept[f"{newest}/{part}"] == f"{newest[5:]} {part}".encode() for part in range(20))
+
+
+def test_a_small_file_that_is_rewritten_in_place_behind_the_look_is_kept_as_it_was_seen(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.write("state.json", "0")
+    run.look(0.3)
+    choose, numbers = run.checkpoints._choosing.choose, iter(range(1, 100))
+
+    def choose_late(*given: Any) -> Any:
+        run.write("state.json", str(next(numbers)))
+        return choose(*given)
+
+    monkeypatch.setattr(run.checkpoints._choosing, "choose", choose_late)
+    assert run.content(run.look(0.3, Care.HURRIED)) == {"state.json": b"0"}
+
+
+def test_nothing_is_held_open_behind_a_hurry(run: Run) -> None:
+    for number in range(50):
+        run.write(f"step-{number}.pt", str(number))
+    run.look(0.3, Care.HURRIED)
+    run.write("step-50.pt", "50")
+    assert run.look(0.0, Care.HURRIED) is None
+    run.look(0.3)
+    assert [one for one in Path("/proc/self/fd").iterdir() if str(run.ckpt) in _target(one)] == []
+
+
+def _target(fd: Path) -> str:
+    try:
+        return str(fd.readlink())
+    except OSError:
+        return ""
 
 
 def test_a_process_that_ended_since_the_last_time_is_noticed() -> None:

@@ -15,6 +15,7 @@ from stoker.stores.still import Mark
 HURRIED_QUIET_S = 0.25  # the same in a hurry
 HURRIED_STARVED_S = 0.75
 HURRIED_TOLD_S = 1.0
+HURRIED_HELD_S = 0.8
 TAKEN_S = 0.01  # a file that was written so shortly before a look may speak of what the look has missed
 STARVED_S = 2.0  # where there has been no quiet for so long, the longest pauses there are have to do
 LEAST_PAUSE_S = 0.1
@@ -57,6 +58,10 @@ class Choosing:
     @property
     def restless(self) -> bool:
         return bool(self._restless_since)
+
+    def is_starved(self, now: float) -> bool:
+        """A commit has waited for a quiet moment for long."""
+        return bool(self._restless_since) and now - self._restless_since >= STARVED_S
 
     def rest(self, now: float) -> None:
         self._restless_since = 0.0
@@ -107,6 +112,8 @@ class Choosing:
         pace = Pace(QUIET_S, QUIET_S, QUIET_S)
         if hurried:
             pace = Pace(0.0, HURRIED_QUIET_S, self._alone_s(skip, now), hurried=True)
+        elif now - self._restless_since >= HELD_S:
+            pace = Pace(QUIET_S, QUIET_S, self._alone_s(skip, now))
         growth = found.growth(pace)
         if growth and growth.renewed:
             self._renewed_at = now
@@ -115,6 +122,8 @@ class Choosing:
             return None
         if growth.held and not hurried and now - self._restless_since < HELD_S:
             return None
+        if hurried and growth.held - set(last) and now - self._hurried_since < HURRIED_HELD_S:
+            return None  # in no set yet, and perhaps what says which of the others is meant
         if hurried and not growth.renewed and now < self._grow_due - GROW_EVERY_S + GROW_HURRIED_S:
             return None
         return Chosen(growth.taken, growth.kept | (skip & set(last)), whole=False)

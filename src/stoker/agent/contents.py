@@ -54,10 +54,7 @@ class Contents:
         if mark[0] <= SMALL_BYTES:
             data = file.read(SMALL_BYTES + 1)
             _check(file, mark, len(data))
-            sha256 = hashlib.sha256(data).hexdigest()
-            if not self._has(sha256):
-                self._put(sha256, data)
-            return sha256
+            return self.ship_bytes(data)
         sha256 = _hash(file, mark)
         if not self._has(sha256):
             file.seek(0)
@@ -67,6 +64,13 @@ class Contents:
                 self._put(sha256, cast(BinaryIO, still))
             except Corrupt:
                 raise Changing from None
+        return sha256
+
+    def ship_bytes(self, data: bytes) -> str:
+        """The same for what has been read."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        if not self._has(sha256):
+            self._put(sha256, data)
         return sha256
 
     def forget(self, used: set[str], after_s: float) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from stoker.agent.naming import Partners, belong_together, folders_of, is_shard, kind_of, numbers_in, place_of
+from stoker.agent.naming import Companions, Partners, folders_of, is_shard, kind_of, numbers_in, place_of
 from stoker.agent.watching import Found, Watch
 from stoker.model.snapshot import EntryKind
 from stoker.stores.still import Mark
@@ -95,10 +95,18 @@ class Growing:
 
     def _is_alone(self, path: str, pace: Pace) -> bool:
         """It is not written in turn with any file that could be rewritten, too."""
-        others = (other for other in self._files if other != path and not numbers_in(other))
+        others = (other for other in self._files if other != path and self._could_be_rewritten(other, beside=path))
         if not all(self._watch.is_faster(path, self._watch.since(other)) for other in others):
             return False
         return self._watch.settled(path, pace.alone_s, self._now)
+
+    def _could_be_rewritten(self, other: str, *, beside: str) -> bool:
+        """One with a number could not, nor one in a folder with a number that `beside` only speaks of."""
+        if other in self.rewritten:
+            return True
+        top = len(self._watch.top(other))
+        below = (folder for folder in folders_of(other) if len(folder) > top and not beside.startswith(f"{folder}/"))
+        return not numbers_in(other) and not any(numbers_in(folder) for folder in below)
 
     def _oldest(self, left: set[str]) -> float:
         """When the oldest of what is left out was written: whatever is older than that can speak of none of it."""
@@ -144,7 +152,7 @@ class Joining:
     def of(self, new: set[str], there: Collection[str], pace: Pace) -> set[str]:
         finished = {path for path in new if self._watch.settled(path, pace.settle_s, self._now)}
         unfinished = new - finished
-        self._beside = _by_place(unfinished)
+        self._beside = {place: Companions(paths) for place, paths in _by_place(unfinished).items()}
         self._partners = Partners(self._known, (path for path in there if path not in unfinished))
         inside = self._by_new_folder(finished)
         being_written = self._by_new_folder(unfinished)
@@ -167,8 +175,8 @@ class Joining:
         if self._watch.settled(path, PARTIAL_S, self._now):
             return False
         here = place_of(path)
-        beside = self._beside.get(here, set())
-        if self._partners.lacking(path) or any(belong_together(path, other, hurried=hurried) for other in beside):
+        beside = self._beside.get(here)
+        if self._partners.lacking(path) or (beside and beside.have(path, hurried=hurried)):
             return True
         turns = self._turns.get(here, set())
         return not numbers_in(path) and not all(self._watch.is_faster(one, self._watch.since(path)) for one in turns)

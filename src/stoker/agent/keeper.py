@@ -21,6 +21,7 @@ EVERY_HURRIED_S = 0.05
 SHARE = 20  # looking takes at most one part in so many of the time
 LONGEST_S = 5.0
 HURRY_S = 2.0  # how long one hurry lasts where nothing comes to be finished
+INSURE_S = 5.0  # the same for what is committed as soon as a notice is there
 
 Tell = Callable[[str, str], None]
 
@@ -37,6 +38,7 @@ class Keeper(Worker):
         self._wake = threading.Event()
         self._hurry_until = 0.0
         self._hurried_at = 0.0
+        self._insuring = False
         self._failing_since = 0.0
         self._untidy = False
         self._look_took_s = 0.0
@@ -54,8 +56,15 @@ class Keeper(Worker):
         self._hurry_until = math.inf if for_good else max(self._hurry_until, now + HURRY_S)
         self._wake.set()
 
+    def insure(self) -> None:
+        """Commits once what is finished now, although there is time: the last commit may come too late."""
+        self._insuring = True
+        self._hurry_until = max(self._hurry_until, time.monotonic() + INSURE_S)
+        self._wake.set()
+
     def calm(self) -> None:
         self._hurry_until = self._hurried_at = 0.0
+        self._insuring = False
 
     def finish(self) -> None:
         self.ending.set()
@@ -65,7 +74,7 @@ class Keeper(Worker):
     def work(self) -> None:
         while not self.ending.is_set() and not self._over:
             # Not in step with a script that saves as regularly as this looks.
-            self._wake.wait(random.uniform(0.5, 1.0) * (EVERY_HURRIED_S if self._hurried else self._pause_s))
+            self._wake.wait(random.uniform(0.5, 1.0) * self._pause_s)
             self._wake.clear()
             self._commit(Care.HURRIED if self._hurried else Care.PATIENT)
         while not self._over and not self._commit(Care.TRUSTING if self.trusted else Care.PATIENT):
@@ -77,6 +86,8 @@ class Keeper(Worker):
 
     @property
     def _pause_s(self) -> float:
+        if self._hurried:
+            return max(EVERY_HURRIED_S, self._look_took_s if self._insuring and not self._hurried_at else 0.0)
         pause_s = EVERY_RESTLESS_S if self._checkpoints.restless else EVERY_S
         return max(pause_s, min(SHARE * self._look_took_s, LONGEST_S))
 
@@ -93,7 +104,7 @@ class Keeper(Worker):
             took_s = time.monotonic() - start
             if made:
                 self._made(made, took_s)
-            if self._untidy:
+            if self._untidy and care is not Care.HURRIED:  # then nobody has the time
                 self._checkpoints.tidy()
                 self._untidy = False
         except AlreadyThere:
@@ -122,8 +133,11 @@ class Keeper(Worker):
             seconds, self._hurried_at = time.monotonic() - self._hurried_at, 0.0
             newest = f"checkpoint {self.last.number} is safe" if self.last else "there is no new checkpoint"
             self._tell("notice-committed", f"the last commit took {seconds:.2f} s: {newest}")
-            if self._hurry_until != math.inf:
-                self._hurry_until = 0.0
+        elif not self._insuring:
+            return
+        self._insuring = False
+        if self._hurry_until != math.inf:
+            self._hurry_until = 0.0
 
     def _failed(self, error: StokerError | OSError) -> None:
         known = error if isinstance(error, StokerError) else StoreFailed(f"the checkpoints cannot be read: {error}")

@@ -17,18 +17,18 @@ from stoker.agent.contents import Changing, Contents
 from stoker.agent.databases import Copy, Databases
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.openfiles import Opened, Writers, descendants
+from stoker.agent.pins import Pins
 from stoker.agent.processes import belonging_to
 from stoker.agent.restoring import is_fenced
 from stoker.agent.retaining import Retaining
 from stoker.agent.sending import Sending
-from stoker.agent.watching import Watch
+from stoker.agent.watching import Closer, Found, Watch
 from stoker.errors import AlreadyThere
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, first_number
 from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind
-from stoker.model.wire import dump
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 from stoker.stores.still import Mark
@@ -83,6 +83,9 @@ class Checkpoints:
         self._contents = Contents(store, key, alone=True, first=orders.begins)
         self._retaining = Retaining(store, orders, self._contents)
         self._sending = Sending(self._contents, self._unkept)
+        self._pins = Pins()
+        self._closer = Closer(self._hold_speaking, self._hold_all)
+        self._opened: Opened | None = None  # what was open directly behind a hurried look
 
     @property
     def restless(self) -> bool:
@@ -106,6 +109,8 @@ class Checkpoints:
 
         Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
         """
+        if not self._looks_closer(care, self._clock()):
+            self._pins.release()
         for _ in range(TRIES):
             now = self._look(care)
             chosen = self._choose(care, now)
@@ -152,11 +157,24 @@ class Checkpoints:
             self._databases.refresh(hurried=care is Care.HURRIED)
         self._watch.aside = self._databases.paths
         now = self._clock()
-        self._watch.look(now)
+        self._opened = None
+        self._watch.look(now, self._closer if self._looks_closer(care, now) else None)
         if self._watch.marks != self._noted:
             self._noted = self._watch.marks
             self._facts_then.append((now, self._facts()))
         return now
+
+    def _looks_closer(self, care: Care, now: float) -> bool:
+        """That costs a little more, and is worth it where there may be no other chance."""
+        return care is Care.HURRIED or (care is Care.PATIENT and self._choosing.is_starved(now))
+
+    def _hold_speaking(self, speaking: list[Found]) -> None:
+        self._pins.hold(speaking, self._sending.knows)
+        self._opened = self._open_files()
+
+    def _hold_all(self, found: list[Found]) -> set[str]:
+        self._pins.let_go_of_others(found)
+        return self._pins.hold(found, self._sending.knows)
 
     def _choose(self, care: Care, now: float) -> Chosen | None:
         marks, copied = self._watch.marks, bool(self._databases.pending())
@@ -186,7 +204,7 @@ class Checkpoints:
 
     def _busy(self, now: float) -> set[str]:
         """What is open for writing, but for databases, which are copied."""
-        opened = self._open_files()
+        opened = self._opened or self._open_files()
         busy = self._watch.note_open(opened.files, now, some_ended=opened.some_ended)
         if self._databases.find(self._watch.found, busy):
             self._watch.aside = self._databases.paths
@@ -198,13 +216,13 @@ class Checkpoints:
         self.check_fence()
         times = self._times_of(chosen, {one.path for one in entries})
         self._number += 1  # a number is never tried twice: the store may have made the set and failed to say so
-        made = CheckpointSet(
+        made, words = CheckpointSet(
             self._orders.attempt, self._number, datetime.now(UTC), entries, *self._facts_of(chosen), times
-        ).sealed
+        ).seal_and_dump()
         self._retaining.doubt(made.position)
         try:
             key = layout.checkpoint_set(self._orders.run_id, *made.position, self._orders.node)
-            self._store.put(key, dump(made), only_new=True)
+            self._store.put(key, words, only_new=True)
         except AlreadyThere:
             self.check_fence()  # if nobody has taken over, the store made it at a first try that it did not tell of
         self._last, self._done = made, self._marks_of(chosen)
@@ -255,7 +273,7 @@ class Checkpoints:
         last = self._entries_of(self._last)
         entries = {path: last[path] for path in (*chosen.kept, *self._copies) if path in last}
         try:
-            entries |= self._sending.send([one for one in self._watch.found if one.path in chosen.taken])
+            entries |= self._sending.send([one for one in self._watch.found if one.path in chosen.taken], self._pins)
             for path in self._usable(chosen):
                 entries[path] = self._sending.send_copy(path, self._copies[path].file)
         except Changing:

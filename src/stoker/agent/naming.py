@@ -65,14 +65,21 @@ def numbers_in(path: str) -> tuple[int, ...]:
     return tuple(int(digits[:18]) for digits in _DIGITS.findall(_ENDING.sub("", path.rpartition("/")[2])))
 
 
-def belong_together(path: str, other: str, *, hurried: bool) -> bool:
-    """`model-5.pt` and `optimizer-5.pt` do, `model-5.pt` and `model-6.pt` do not. Names without numbers may, and are
-    not waited for in a hurry."""
-    one, two = numbers_in(path), numbers_in(other)
-    if not one or not two:
-        return not one and not two and not hurried
-    shorter = min(len(one), len(two))
-    return one[:shorter] == two[:shorter]
+class Companions:
+    """Files of one folder that are not finished, and which others belong to a checkpoint with one of them:
+    `model-5.pt` and `optimizer-5.pt` do, `model-5.pt` and `model-6.pt` do not. Names without numbers may, and are not
+    waited for in a hurry. For thousands of files: none is compared with each of the others."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        self._numbers = {numbers_in(path) for path in paths}
+        self._begin = {numbers[:size] for numbers in self._numbers for size in range(1, len(numbers) + 1)}
+
+    def have(self, path: str, *, hurried: bool) -> bool:
+        """Whether one of them belongs to it: its numbers begin with those of the other, or the other way round."""
+        numbers = numbers_in(path)
+        if not numbers:
+            return () in self._numbers and not hurried
+        return numbers in self._begin or any(numbers[:size] in self._numbers for size in range(1, len(numbers)))
 
 
 class Partners:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from stoker.agent.keeper import Keeper
 from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.priority import Priority
 from stoker.agent.ranks import Ranks
 from stoker.model.orders import Notice
 
@@ -37,6 +38,7 @@ class Noticing:
         self._saved = folder.notice_saved
         self._finished = folder.finished
         self._keeper = keeper
+        self._priority = Priority()
         self._tell = tell
         self._announced: Notice | None = None
         self._current: Notice | None = None
@@ -90,6 +92,8 @@ class Noticing:
         self._last = self._left_s <= 2 * self._reserve_s(notice)  # not long enough for two saves
         how = self._write(notice)
         self._tell("notice", f"notice of eviction in {notice.seconds - late_s:.1f} s{how}")
+        self._priority.raise_()
+        self._keeper.insure()
 
     def _write(self, notice: Notice) -> str:
         """What there is to say about it: nothing, unless it failed. The script goes on all the same."""
@@ -141,6 +145,7 @@ class Noticing:
     def _withdrawn(self, ranks: Ranks) -> None:
         self._current, self._withdrawn_at, self.idle_since = None, time.monotonic(), None
         self._keeper.calm()
+        self._priority.restore()
         self.hasten(False)
         ranks.forget_who_was_told()
         for file in (self._file, self._saved):

@@ -5,19 +5,18 @@ from __future__ import annotations
 import errno
 import io
 import os
-import resource
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 from stoker.agent.contents import Changing, Contents, open_still
 from stoker.agent.openfiles import Identity
+from stoker.agent.openlimit import room_for
+from stoker.agent.pins import Pins
 from stoker.agent.watching import Found, Unkept
 from stoker.model.snapshot import Entry
 from stoker.stores.still import mark_of
 
-SPARE = 128  # open files that the rest of the agent may need
 _REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a pipe
 
 _Content = tuple[Identity | None, int, int, int]  # which file, and the mark of its content
@@ -40,24 +39,45 @@ class Sending:
         current = {_content(one) for one in found}
         self._hashes = {content: sha256 for content, sha256 in self._hashes.items() if content in current}
 
-    def send(self, some: Collection[Found]) -> dict[str, Entry]:
+    def knows(self, one: Found) -> bool:
+        """Its content is in the store."""
+        return not one.is_file or self._contents.has(self._hashes.get(_content(one), ""))
+
+    def send(self, some: Collection[Found], pins: Pins) -> dict[str, Entry]:
         """By path. Raises Changing where one was removed before it could be opened, or written to while it was read."""
         entries = {one.path: known for one in some if (known := self._known(one))}
         unknown = [one for one in some if one.path not in entries]
+        loose = [one for one in unknown if not pins.get(one)]
         with ExitStack() as opened:
             # All are open before the first is sent. Links would hold them too, but change the script's own files.
-            room = opened.enter_context(_room_for(len(unknown)))
-            files = {one.path: self._open(one, opened) for one in unknown[:room]}
+            room = opened.enter_context(room_for(len(loose)))
+            files = {one.path: self._open(one, opened) for one in loose[:room]}
             for one in unknown:
                 # Several links to one file are one content.
                 if entry := self._known(one):
                     entries[one.path] = entry
-                elif (file := files[one.path] if one.path in files else self._open(one, opened)) and one.mark:
-                    with file:
-                        sha256 = self._contents.ship_open(file, one.mark)
+                elif sha256 := self._send_pinned(one, pins) or self._send_open(one, files, opened):
                     self._hashes[_content(one)] = sha256
-                    entries[one.path] = replace(one.entry, sha256=sha256)
+                    entries[one.path] = _entry(one, sha256)
         return entries
+
+    def _send_pinned(self, one: Found, pins: Pins) -> str:
+        """Its hash; empty where it is not held open since it was looked at."""
+        pin = pins.get(one)
+        if pin is None:
+            return ""
+        if pin.data is not None:
+            return self._contents.ship_bytes(pin.data)
+        pin.file.seek(0)
+        return self._contents.ship_open(pin.file, pin.mark)
+
+    def _send_open(self, one: Found, files: Mapping[str, io.FileIO | None], opened: ExitStack) -> str:
+        """Its hash; empty where it may not be read."""
+        file = files[one.path] if one.path in files else self._open(one, opened)
+        if file is None or one.mark is None:
+            return ""
+        with file:
+            return self._contents.ship_open(file, one.mark)
 
     def send_copy(self, path: str, copy: Path) -> Entry:
         """Of a file that is copied, because somebody keeps it open."""
@@ -82,25 +102,12 @@ class Sending:
         if not one.is_file:
             return one.entry
         sha256 = self._hashes.get(_content(one), "")
-        return replace(one.entry, sha256=sha256) if self._contents.has(sha256) else None
+        return _entry(one, sha256) if self._contents.has(sha256) else None
 
 
-@contextmanager
-def _room_for(files: int) -> Iterator[int]:
-    """How many files can be held open. The limit is raised for that, and not for good: scripts started later have
-    the usual one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = files + SPARE
-    if soft != resource.RLIM_INFINITY and wanted > soft:
-        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
-    now = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    try:
-        yield files if now == resource.RLIM_INFINITY else max(now - SPARE, 0)
-    finally:
-        if now != soft:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+def _entry(one: Found, sha256: str) -> Entry:
+    """As `dataclasses.replace` would make it, in a third of the time: there may be thousands."""
+    return Entry(one.path, sha256=sha256, size_bytes=one.entry.size_bytes, executable=one.entry.executable)
 
 
 def _content(one: Found) -> _Content:

@@ -48,6 +48,14 @@ class Found:
         return self.entry.kind is EntryKind.FILE
 
 
+@dataclass(frozen=True, slots=True)
+class Closer:
+    """What is done as soon as everything was seen, so that it counts as it was then, however long the rest takes."""
+
+    first: Callable[[list[Found]], None]  # with what may be rewritten in place, or say which of the others is meant
+    then: Callable[[list[Found]], set[str]]  # with everything; the paths of what was gone by then
+
+
 class Watch:
     """For one thread. `now` is a steady clock's, in seconds."""
 
@@ -69,20 +77,39 @@ class Watch:
         self.aside: set[str] = set()  # paths that somebody else looks after
         self.found: list[Found] = []
         self._fresh: list[Found] = []  # what was not there, or was otherwise, at the look before
+        self._moved: set[str] | None = None  # what changed while it was looked at; None: nobody has looked closely
         self._rotation = Rotation()
         # By path: when it last changed after nobody had it open, and when it did the time before.
         self.rewrites: dict[str, tuple[float, float]] = {}
         self.changes: dict[str, int] = {}  # by path: how often it was written since `rest`, as seen
         self.longest_pause_s = 0.0  # between two changes since `rest`
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, closer: Closer | None = None) -> None:
         self._wall_s = time.time()
+        found, self._moved = self._seen(), None
+        if closer:
+            found, self._moved = self._look_closer(found, closer)
+        self._take_in(found, now)
+
+    def _look_closer(self, found: list[Found], closer: Closer) -> tuple[list[Found], set[str]]:
+        """What was there, and what of it changed meanwhile. What may be rewritten counts if it was the same before and
+        behind everything else was seen, and what it speaks of could be held: the script may move on after that."""
+        speaking = [one for one in found if one.mark and _may_be_rewritten(one)]
+        fresh = [one for one in found if one.mark and self._is_fresh(one) and not _may_be_rewritten(one)]
+        closer.first(speaking)
+        moved = {one.path for one in speaking if _has_changed(one)}
+        gone = closer.then(found)
+        moved |= {one.path for one in (*fresh, *(speaking if gone else ())) if _has_changed(one)}
+        return [one for one in found if one.path not in gone], moved - gone
+
+    def _seen(self) -> list[Found]:
         found, work = [], str(self._work)  # a Path for each file would take longer than to look at it
+        before = {one.path: one for one in self.found}
         for path, status in self._everything():
             if path in self.aside:
                 continue
             try:
-                if seen := _see(path, f"{work}/{path}", status):
+                if seen := _see(path, f"{work}/{path}", status, before.get(path)):
                     found.append(seen)
             except FileNotFoundError:
                 pass
@@ -90,6 +117,9 @@ class Watch:
                 self._unkept(path.encode(errors="replace").decode(), "its name is not UTF-8")
             except OSError as error:
                 self._unkept(path, str(error.strerror))
+        return found
+
+    def _take_in(self, found: list[Found], now: float) -> None:
         found.sort(key=lambda one: one.path)
         found, fresh = self._with_marks_of_content(found), []
         before, self._since, last = self._since, {}, self.changed_at()
@@ -140,13 +170,15 @@ class Watch:
     def note_open(self, busy: set[Identity], now: float, *, some_ended: bool = False) -> set[str]:
         """Takes note of what is open for writing, and returns the paths. What has changed since the look was being
         written then, although nobody has it open any more. `some_ended`: so have processes that may have written."""
-        opened = {one.path: one for one in self.found if one.is_file and one.identity in busy}
-        opened |= {one.path: one for one in self._fresh if one.is_file and _has_changed(one)}
+        held = {one.path: one for one in self.found if one.is_file and one.identity in busy}
+        opened = held | {one.path: one for one in self._fresh if one.is_file and self._has_moved(one)}
         self._doubted = {path: at for path, at in self._doubted.items() if now - at < DOUBTED_S}
         if some_ended:
             doubted = {one.path for one in self._fresh} | self._open.keys()
             self._doubted |= dict.fromkeys(doubted - opened.keys(), now)
-        self._open = {path: self._open.get(path, (now, _size(one))) for path, one in opened.items()}
+        # What was only written to during the look is rewritten often, which is not to be kept open.
+        since = {path: self._open.get(path, (now, _size(one))) for path, one in held.items()}
+        self._open = {path: since.get(path, (now, _size(one))) for path, one in opened.items()}
         recent = {path: at for path, at in self._long_open_at.items() if now - at < REMEMBERED_S}
         self._long_open_at = {**recent, **dict.fromkeys(self.long_open(LONG_WRITE_S, now), now)}
         # To open a file for writing empties it before the system shows that it is open.
@@ -225,7 +257,7 @@ class Watch:
         """Whether what a script may rewrite among these is still as it was seen. If it was so before the look began,
         all that it speaks of was there as long as the look took, and is among what was seen."""
         some = (one for one in self.found if one.path in paths and one.mark)
-        return not any(_has_changed(one) for one in some if not one.is_file or not numbers_in(one.path))
+        return not any(self._has_moved(one) for one in some if _may_be_rewritten(one))
 
     def is_rotated(self, path: str) -> bool:
         """Whether files like this one come and go beside it: a folder of them is not one checkpoint."""
@@ -240,6 +272,13 @@ class Watch:
     def top(self, path: str) -> str:
         """The checkpoint folder that it is in."""
         return self._paths.top(path)
+
+    def _is_fresh(self, one: Found) -> bool:
+        before = self._since.get(one.path)
+        return before is None or before[0] != one.mark
+
+    def _has_moved(self, one: Found) -> bool:
+        return _has_changed(one) if self._moved is None else one.path in self._moved
 
     def _with_marks_of_content(self, found: list[Found]) -> list[Found]:
         """A link made or removed, a new name or other permissions change the time of a file's status, and not a byte of
@@ -276,6 +315,10 @@ class Watch:
         return min(max(now - age_s, self._looked_at if self._looked_at is not None else now), now)
 
 
+def _may_be_rewritten(one: Found) -> bool:
+    return not one.is_file or not numbers_in(one.path)
+
+
 def _has_changed(one: Found) -> bool:
     """Since it was looked at."""
     try:
@@ -295,18 +338,22 @@ def _size(one: Found) -> int:
     return one.mark[0] if one.mark else 0
 
 
-def _see(path: str, place: str, look: Status | None) -> Found | None:
-    path.encode()
+def _see(path: str, place: str, look: Status | None, before: Found | None) -> Found | None:
+    """`before` is what was there at the last look: most of it is the same, and need not be made again."""
     if look is None:
+        path.encode()
         return Found(path, place, None, None, Entry(path, EntryKind.FOLDER))
     status = look()
     mark, identity = mark_of(status), (status.st_dev, status.st_ino)
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    if before and (before.mark, before.identity, before.entry.executable) == (mark, identity, executable):
+        return before
+    path.encode()
     if stat.S_ISLNK(status.st_mode):
         target = os.readlink(place)  # noqa: PTH115  # text, not a Path
         target.encode()
         return Found(path, place, mark, identity, Entry(path, EntryKind.LINK, target=target), status.st_ctime_ns)
     if not stat.S_ISREG(status.st_mode):
         return None
-    executable = bool(status.st_mode & stat.S_IXUSR)
     entry = Entry(path, size_bytes=status.st_size, executable=executable)
     return Found(path, place, mark, identity, entry, status.st_ctime_ns)

@@ -14,6 +14,8 @@ from stoker.model.wire import dump
 Position = tuple[int, int]  # attempt and number within it: later ones are greater
 SPAN = 1_000_000  # sets that each machine of an attempt numbers for itself: two of them never make the same
 
+_NO_SEAL = b'"seal":""}'  # it is the last of the fields
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSet:
@@ -40,6 +42,12 @@ class CheckpointSet:
     def whole(self) -> bool:
         """Not a byte of it has changed since it was sealed."""
         return self.seal == self._hash()
+
+    def seal_and_dump(self) -> tuple[CheckpointSet, bytes]:
+        """Sealed, and as it is stored. A set of thousands of files takes long to put into words: that is done once."""
+        words = dump(replace(self, seal=""))
+        sealed = replace(self, seal=hashlib.sha256(words).hexdigest())
+        return sealed, words.removesuffix(_NO_SEAL) + _NO_SEAL.replace(b'""', f'"{sealed.seal}"'.encode())
 
     def _hash(self) -> str:
         return hashlib.sha256(dump(replace(self, seal=""))).hexdigest()

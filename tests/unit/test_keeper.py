@@ -1,0 +1,104 @@
+"""When the thread that commits checkpoints looks, what a notice makes it do at once, and who goes first then."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_keeping import CountingStore, Run
+
+from stoker.agent.keeper import Keeper
+from stoker.agent.pace import Trouble
+from stoker.agent.priority import AHEAD, Priority
+from stoker.model import layout
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.wire import load
+
+
+class Kept:
+    """A keeper at work on a folder that never comes to rest."""
+
+    def __init__(self, root: Path) -> None:
+        self.run = Run(CountingStore(), root)
+        checkpoints = self.run.checkpoints
+        checkpoints._clock = time.monotonic
+        self.keeper = Keeper(checkpoints, Trouble(), self.run.tell, lambda: None)
+        self._over = threading.Event()
+        self._script = threading.Thread(target=self._save)
+
+    def _save(self) -> None:
+        number = 0
+        while not self._over.wait(0.02):
+            number += 1
+            self.run.write(f"step-{number}.pt", str(number))
+
+    def sets(self) -> list[CheckpointSet]:
+        keys = [one.key for one in self.run.store.list(layout.checkpoint_sets("r1"))]
+        return [load(CheckpointSet, self.run.store.get(key)) for key in keys]
+
+    def start(self) -> None:
+        self._script.start()
+        self.keeper.start()
+
+    def end(self) -> None:
+        self._over.set()
+        self._script.join()
+        self.keeper.calm()
+        self.keeper.finish()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    kept = Kept(tmp_path)
+    kept.start()
+    yield kept
+    kept.end()
+
+
+def eventually(done: Callable[[], object]) -> None:
+    until = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_what_is_finished_when_a_notice_comes_is_committed_at_once_and_once(kept: Kept) -> None:
+    time.sleep(0.3)
+    assert kept.sets() == [], "it waits for a quiet moment"
+    kept.keeper.insure()
+    eventually(kept.sets)
+    time.sleep(0.5)
+    assert len(kept.sets()) == 1, "the last commit comes later"
+    assert [kind for kind, _ in kept.run.events] == [], "and is the one that is told of"
+
+
+def test_the_last_commit_is_made_after_the_insurance(kept: Kept) -> None:
+    kept.keeper.insure()
+    eventually(kept.sets)
+    kept.keeper.hurry(for_good=True)
+    eventually(lambda: len(kept.sets()) >= 2)
+    eventually(lambda: "notice-committed" in [kind for kind, _ in kept.run.events])
+
+
+def nice_of_threads() -> set[int]:
+    return {os.getpriority(os.PRIO_PROCESS, int(one.name)) for one in Path("/proc/self/task").iterdir()}
+
+
+def test_all_threads_of_an_agent_go_first_during_a_notice_where_that_is_allowed() -> None:
+    waiting = threading.Event()
+    thread = threading.Thread(target=waiting.wait)
+    thread.start()
+    usual, ahead = os.getpriority(os.PRIO_PROCESS, 0), Priority()
+    try:
+        ahead.raise_()
+        ahead.raise_()  # a second notice
+        assert nice_of_threads() == ({AHEAD} if os.geteuid() == 0 else {usual})
+        ahead.restore()
+        assert nice_of_threads() == {usual}
+    finally:
+        waiting.set()
+        thread.join()
