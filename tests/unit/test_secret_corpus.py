@@ -81,6 +81,15 @@ LEFT_OUT = {
     "rabbit.config": f'[{{rabbit, []}}].\ndefault_pass = a\nmaster_key = "{hexes(64, 41)}"\n',
     "sweep.yaml": f"project: p\nlicense_key: {text(29, 42)}3f\n",
     "mail.yml": f"passphrase: '{password(22, 43)}'\n",
+    "curl.txt": f'curl -H "Authorization: Bearer {text(40, 60)}" https://api.service.io/v1\n',
+    "requests.http": f"GET /v1/runs HTTP/1.1\nauthorization: bearer {text(64, 61)}.{text(20, 62)}\n",
+    "postman.json": json.dumps({"headers": {"Authorization": f"Bearer {UUID}"}}),
+    "notes/access.md": f"The service wants `Authorization: Bearer {b64(30, 63)}`.\n",
+    "links.txt": f"mongodb+srv://app:{text(18, 64)}3x@cluster0.ab1cd.mongodb.net/db\n",
+    "how-to.md": f"    psql postgresql://app:{password(16, 65)}@db.internal.acme.io:5432/app\n",
+    "tunnel.ipynb": json.dumps(
+        {"cells": [{"source": [f'redis.from_url("redis://:{text(20, 66)}4y@cache.acme.io/0")']}]}
+    ),
     "proxy.yaml": f"https_proxy: http://me:{password(12, 44)}@proxy.example.org:3128\n",
 }
 CODE = {
@@ -91,6 +100,14 @@ CODE = {
     "client.ts": f'const clientSecret = "{text(40, 54)}";\n',
     "Dockerfile": f"FROM python\nENV REGISTRY_TOKEN={text(32, 55)}d4\n",
     "main.go": f'var authToken = "{text(40, 56)}"\n',
+    "call.py": f'requests.get(url, headers={{"Authorization": "Bearer {text(40, 70)}"}})\n',
+    "call2.py": f'session.headers["Authorization"] = "Bearer " + "{hexes(40, 71)}"\n',
+    "fetch.sh": f"curl -sH 'Authorization: Bearer {text(43, 72)}' https://api.acme.io\n",
+    "fetch.ts": f"fetch(url, {{ headers: {{ authorization: `Bearer {text(48, 73)}` }} }});\n",
+    "engine.py": f'engine = create_engine("postgresql://user:{password(14, 74)}@db.acme.io/prod")\n',
+    "short.py": 'DB = "postgresql://user:S3cr' + '3tPw@db.acme.io/prod"\n',
+    "queue.go": f'conn, _ := amqp.Dial("amqp://svc:{text(16, 75)}7z@mq.acme.io:5672/")\n',
+    "load.R": f'con <- dbConnect(url = "mysql://me:{text(15, 76)}2W@10.4.0.7/db")\n',
     "job.R": f"secret <- 1\napi_key = '{text(32, 57)}e5'\n",
 }
 _PACKAGES = [
@@ -153,6 +170,35 @@ SENT = {
         {"properties": {"password": {"type": "string", "minLength": 12}, "token": {"$ref": "#/x"}}}
     ),
     "docs/api.md": "Send `Authorization: Bearer <token>`; `password: ********`; `secret: REDACTED-BY-ADMIN-2024`\n",
+    "bearer.py": (
+        'headers = {"Authorization": f"Bearer {token}"}\n'
+        'headers = {"Authorization": "Bearer " + os.environ["SERVICE_TOKEN_V2_2024"]}\n'
+        'headers = {"Authorization": "Bearer %s" % get_access_token_v2_of_service_1()}\n'
+        'AUTH = "Bearer {}".format(token_from_keyring_v2_entry_12)\n'
+        "# Bearer tokens are described in RFC6750; a bearer authentication_middleware_v2_handler is enough\n"
+    ),
+    "bearer.sh": 'curl -H "Authorization: Bearer $SERVICE_TOKEN_2024_V2" -H "Authorization: Bearer ${TOKEN}" u\n',
+    "bearer.md": (
+        "Authorization: Bearer <your-access-token-from-2024>\nAuthorization: Bearer YOUR_API_TOKEN_GOES_HERE_1234\n"
+        "Authorization: Bearer mF_9.B5f-4.1JqM\nAuthorization: Bearer 2YotnFZFEjr1zCsicMWpAA\n"
+        "Authorization: Bearer xxxxxxxxxxxxxxxxxxxxxxxx1a\nAuthorization: Bearer ********\n"
+    ),
+    "bearer.yaml": "securitySchemes:\n  bearerAuth:\n    type: http\n    scheme: bearer\n    bearerFormat: JWT\n",
+    "urls.py": (
+        "URL = f\"postgresql://{user}:{os.environ['DB_PASSWORD_V2']}@{host}/db\"\n"
+        'URL = "postgresql://%s:%s@%s/db" % (user, password, host)\n'
+        'URL = "postgresql+psycopg://scott:tiger@db.acme.io/test"\n'
+        'URL = "postgresql://user:password@localhost:5432/db"\n'
+        'URL = "postgresql://user:Passw0rdOf2Tests9@localhost:5432/db"\n'
+        'URL = "mysql://app:Xy7kQ2mPz9@127.0.0.1/test"\n'
+        'URL = "https://user:Sw0rdf1shXy9Q@example.com/"\n'
+    ),
+    "urls.sh": "psql postgresql://app:${DB_PASSWORD}@db.acme.io/app; pip install git+https://git.acme.io/a/b.git@3f2A9cD1e\n",
+    "urls.md": (
+        "postgresql://<user>:<password>@<host>/<db>, https://my-user:my-password@git.acme.io,\n"
+        "amqp://guest:guest@mq.acme.io:5672/, see https://medium.com/@a1B2c3D4e5F6/x and ssh://git@host:2222/A1b2C3d4\n"
+    ),
+    "cameras.csv": "name,url\nfront,rtsp://viewer:viewer@10.0.0.5/1\n",
     "openapi.yaml": "tokenUrl: https://login.microsoftonline.com/common/oauth2/v2.0/token\npassword:\n  type: string\n",
     "id_rsa.pub": f"ssh-rsa {b64(270)} me@host\n",
     "cert.pem": f"-----BEGIN CERTIFICATE-----\n{b64(700)}\n-----END CERTIFICATE-----\n",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-EDITION = 4  # raise it with every change here or in `secretfiles`: what an earlier edition found no longer counts then
+EDITION = 5  # raise it with every change here or in `secretfiles`: what an earlier edition found no longer counts then
 MOST_BYTES = 1 << 20  # of one file
 _MOST_SUSPECT_BYTES = 256 << 10
 _MOST_HITS = 20
@@ -47,6 +47,9 @@ _KEY_BLOCK = (
 _AWS_SECRET = (
     r"""(?:ws_secret_access_key|WS_SECRET_ACCESS_KEY)["']?\]?\s{0,3}[=:]\s{0,3}["']?(?P<s>[A-Za-z0-9/+]{40})\b"""
 )
+_BETWEEN = r"""(?:[ \t]{1,3}|[ \t]{0,3}["'][ \t]{0,3}\+[ \t]{0,3}["']|%20)"""
+_BEARER = rf"{_BETWEEN}(?P<s>[A-Za-z0-9._~+/-]{{16,2000}})(?![A-Za-z0-9._~+/{{$<(\[-])"
+_BEARER_UUID = rf"{_BETWEEN}(?P<s>[0-9a-fA-F]{{8}}(?:-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}})\b"
 _FORMS = (
     _form("private key", "PRIVATE KEY", _KEY_BLOCK),
     _form("AWS access key", "AKIA", r"\b(?P<s>AKIA[A-Z2-7]{16})\b"),
@@ -89,12 +92,16 @@ _FORMS = (
         r"\beyJ[A-Za-z0-9_-]{10,400}\.eyJ[A-Za-z0-9_-]{10,4000}\.(?P<s>[A-Za-z0-9_-]{20,800})",
         3.5,
     ),
+    # `Authorization: Bearer ...`, in a header, a command or code, also with the scheme in a string of its own.
+    *(_form("bearer token", f"{one}earer", rf"\b{one}earer{_BEARER}", solid=True) for one in "Bb"),
+    *(_form("bearer token", f"{one}earer", rf"\b{one}earer{_BEARER_UUID}") for one in "Bb"),
 )
 _ANCHORS = tuple(dict.fromkeys(form.anchor for form in _FORMS))
 # Of emulators and manuals: everybody has them.
 _PUBLIC = (
     b"Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq",
     b"C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mG",
+    b"2YotnFZFEjr1zCsicMWpAA",  # of RFC 6749
 )
 _PLACEHOLDER = re.compile(
     rb"(?i)example|sample|placeholder|dummy|changeme|change_me|your|redacted|xxxx|\*{3}|1234567|abcdefg|00000000"
@@ -125,7 +132,13 @@ _PASSWORD = re.compile(
     rb"""(?(quote)["']|[ \t]{0,40}(?:[#;,]|\r|\n|\Z))"""
 )
 _PASSWORDS = (b"password", b"passwd", b"passphrase", b"pwd", b"secret", b"token")
-_IN_URL = re.compile(rb"://[^\s/:@\"'<>{}$]{1,60}:(?P<value>[^\s/:@\"'<>{}$()\[\]]{8,100})@[A-Za-z0-9]")
+_IN_URL = re.compile(
+    rb"://[^\s/:@\"'<>{}$]{0,60}:(?P<value>[^\s/:@\"'<>{}$()\[\]\\]{8,100})@(?P<host>[A-Za-z0-9\[][A-Za-z0-9.:-]*)"
+)
+# Of databases that run beside a test, and of manuals.
+_NO_HOST = re.compile(
+    rb"(?i)localhost|127\.|\[?::1|0\.0\.0\.0|host\.docker\.internal|(?:.*\.)?example\b|.*\.(?:test|invalid)\b"
+)
 _NAMED = re.compile(rb"(?:%s)[\"'\]\\]{0,3}\s{0,4}(?::\s?str\s{0,2})?[:=]" % b"|".join(_WORDS))
 _MOST_OF_A_NAME = 5  # values under one name: of more, each is the id of a row
 _NAME = re.compile(rb"[a-z0-9_.-]{0,40}\Z", re.IGNORECASE)
@@ -137,7 +150,7 @@ _SOLID_AS_X = bytes(ord("x" if _SOLID.match(bytes([one]) * _LEAST_SOLID) else " 
 _LETTERS_ALONE = 30  # names are seldom as long; a secret without a digit is, unless it is all in capitals
 _DIGIT = re.compile(rb"[0-9]")
 _MOST_SPANS = 100
-_BROKEN_UP = (b"glpat-", b"AIza", b"GOCSPX-", b"_authToken")  # by `-` and `_`: no part need be solid
+_BROKEN_UP = (b"glpat-", b"AIza", b"GOCSPX-", b"_authToken", b"earer ")  # by `-` and `_`: no part need be solid
 _SEVERAL_LINES = b"PRIVATE KEY"
 
 
@@ -156,13 +169,13 @@ def hits(data: bytes, kind: Kind = Kind.TEXT) -> list[Hit]:
         data = data.decode("utf-16", "replace").encode("utf-8", "replace")
     if b"\0" in data[:8192]:
         return []
+    found = list(_in_urls(data, kind))
     spans = [_Span(0, len(data))] if kind is Kind.SETTINGS else _spans(data)
-    if not spans:
+    if not spans and not found:
         return []
     together = b"".join(data[start:end] for start, end in spans)  # one look for all of them: nearly always in vain
-    found: list[Hit] = []
     if any(anchor in together for anchor in _ANCHORS):
-        found += [hit for span in spans for hit in _sure(data, span)]
+        found = [hit for span in spans for hit in _sure(data, span)] + found
     if kind is Kind.SETTINGS or _NAMED.search(together.lower()):
         found += _rare(hit for span in spans for hit in _suspect(data, span, kind))
     best: dict[int, Hit] = {}
@@ -228,10 +241,16 @@ def _suspect(data: bytes, span: _Span, kind: Kind) -> Iterator[Hit]:
                     shown = (name[0] if name else b"") + data[first + at : first + after]
                     yield Hit(data.count(b"\n", 0, start) + 1, f"value of `{shown.decode()}`", False)
             at = lower.find(word, after)
-    if kind is Kind.SETTINGS:
-        for match in _IN_URL.finditer(data, *span):
-            if _is_password(match["value"]):
-                yield Hit(data.count(b"\n", 0, match.start()) + 1, "password in a URL", False)
+
+
+def _in_urls(data: bytes, kind: Kind) -> Iterator[Hit]:
+    """`postgresql://me:password@host` in any text: what is left open by a template is no password."""
+    if b"@" not in data:
+        return
+    for match in _IN_URL.finditer(data, 0, _MOST_SUSPECT_BYTES):
+        meant = kind is Kind.SETTINGS or not _NO_HOST.match(match["host"])
+        if meant and _is_password(match["value"], 2.5):  # the place says what it is, so a short one will do
+            yield Hit(data.count(b"\n", 0, match.start()) + 1, "password in a URL", False)
 
 
 def _value(data: bytes, after: int, word: bytes, kind: Kind) -> re.Match[bytes] | None:
@@ -250,12 +269,12 @@ def _rare(found: Iterable[Hit]) -> Iterator[Hit]:
     return (hit for hit in some if names[hit.kind] <= _MOST_OF_A_NAME)
 
 
-def _is_password(value: bytes) -> bool:
+def _is_password(value: bytes, least_bits: float = 3.0) -> bool:
     """Three kinds of characters in no order that words have. Paths, versions, URLs and names have none such."""
     kinds = sum(bool(re.search(kind, value)) for kind in (rb"[a-z]", rb"[A-Z]", rb"[0-9]", rb"[^A-Za-z0-9._-]"))
     turns = len(re.findall(rb"(?<=[A-Za-z])[^A-Za-z]|(?<=[0-9])[^0-9]|(?<=[a-z])[A-Z]", value))
     path = b"/" in value and not value.endswith(b"=") and b"+" not in value
-    return kinds >= 3 and turns >= 4 and not path and _is_real(value, 3.0)
+    return kinds >= 3 and turns >= 4 and not path and _is_real(value, least_bits)
 
 
 def _may_be_secret(lower: bytes, at: int, word: bytes) -> bool:
