@@ -14,6 +14,7 @@ from stoker.stores.still import Mark
 
 HURRIED_QUIET_S = 0.25  # the same in a hurry
 HURRIED_STARVED_S = 0.75
+SLOW_S = 0.5  # from one look in a hurry to the next: they are meant to be a tenth of that apart
 HURRIED_TOLD_S = 1.0
 HURRIED_HELD_S = 0.8
 TAKEN_S = 0.01  # a file that was written so shortly before a look may speak of what the look has missed
@@ -50,6 +51,8 @@ class Choosing:
         self._unkept = unkept
         self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
         self._hurried_since = 0.0
+        self._looked_at = 0.0
+        self._slow = False  # looks take too long to see a short pause
         self._renewed_at = 0.0
         self._grow_due = 0.0
         self._introduced: dict[str, int] = {}  # by path: with which commit what the last set has of it came in
@@ -84,6 +87,7 @@ class Choosing:
         """None: this is not the moment for a commit. `done` are the marks that the last set speaks of, `last` all its
         paths, and `busy` what is open for writing."""
         self._hurried_since = (self._hurried_since or now) if care is Care.HURRIED else 0.0
+        self._slow, self._looked_at = now - self._looked_at >= SLOW_S, now
         watch, streams = self._watch, self._watch.streams(now)
         everything = Chosen({one.path for one in watch.found} - streams, streams & set(last))
         waited_s = now - (self._restless_since or now)
@@ -132,7 +136,7 @@ class Choosing:
         """A file that no other is rewritten with is a checkpoint by itself, or names one. But it may be written in turn
         with files of new names: rather behind the whole round of them, as long as that can be waited for."""
         pause_s = min(max(PAUSE_SHARE * self._watch.longest_pause_s, TAKEN_S), HURRIED_QUIET_S)
-        starved = now - (self._hurried_since or now) >= HURRIED_STARVED_S
+        starved = self._slow or now - (self._hurried_since or now) >= HURRIED_STARVED_S
         return TAKEN_S if starved or now - self._watch.changed_at(skip) >= pause_s else HURRIED_QUIET_S
 
     def _tell_of_restless(self, rewritten: Collection[str], now: float, *, hurried: bool) -> None:

@@ -99,7 +99,8 @@ class Watch:
         closer.first(speaking)
         moved = {one.path for one in speaking if _has_changed(one)}
         gone = closer.then(found)
-        moved |= {one.path for one in (*fresh, *(speaking if gone else ())) if _has_changed(one)}
+        moved |= {one.path for one in fresh if _has_changed(one, removed=False)}  # those are held, and were whole
+        moved |= {one.path for one in speaking if _has_changed(one)} if gone else set()
         return [one for one in found if one.path not in gone], moved - gone
 
     def _seen(self) -> list[Found]:
@@ -319,10 +320,12 @@ def _may_be_rewritten(one: Found) -> bool:
     return not one.is_file or not numbers_in(one.path)
 
 
-def _has_changed(one: Found) -> bool:
-    """Since it was looked at."""
+def _has_changed(one: Found, *, removed: bool = True) -> bool:
+    """Since it was looked at. `removed`: whether to be gone is a change."""
     try:
         status = os.lstat(one.place)
+    except FileNotFoundError:
+        return removed
     except OSError:
         return True
     return one.mark is None or (status.st_size, status.st_mtime_ns, status.st_ino) != (*one.mark[:2], one.mark[3])
