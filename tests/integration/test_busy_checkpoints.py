@@ -83,7 +83,9 @@ def done(node: Node) -> int:
 
 
 def first(node: Node) -> int:
-    return int(node.log().split()[1])
+    """The words of a line may come one by one."""
+    line: re.Match[bytes] = eventually(lambda: re.match(rb"from (\d+)\n", node.log()), "the first line")
+    return int(line[1])
 
 
 @pytest.mark.parametrize("arguments", [".", "xgb", ". latest"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +46,11 @@ FORGER = """
     def listed(said):
         return said | {"metrics": {"loss": {"last": [1], "least": 0, "most": 1, "count": 1, "step": None}}}
 
+    def escapes(said):
+        return said | {"metrics": {"\\x1b]0;title\\x07\\n2026-01-01 INFO forged line\\x9b31m\\u202e": 1.0}}
+
     FORGE = {
+        "escapes": lambda: changed(escapes),
         "naive": lambda: changed(naive),
         "list": lambda: changed(listed),
         "nothing": lambda: put(mine / "node-0" / "report.json", b""),
@@ -107,6 +112,14 @@ def test_a_forged_report_breaks_only_its_own_run(shell: Shell, how: str) -> None
     stop.touch()  # an agent's next word counts again
     assert shell.ended("forger-1")["state"] == "succeeded"
     assert failed_rounds(shell) == 0
+
+
+def test_what_a_node_says_acts_nowhere_in_the_servers_own_log(shell: Shell) -> None:
+    begin_forging(shell, "escapes").touch()
+    log = (shell.home / "server.log").read_text()
+    assert "metrics.\\x1b]0;title" in log
+    assert [line for line in log.splitlines() if not line.isprintable()] == []
+    assert not re.search("^2026-01-01 INFO forged line", log, re.MULTILINE)
 
 
 def test_a_run_whose_report_is_forged_can_be_cancelled_also_after_a_restart(shell: Shell) -> None:

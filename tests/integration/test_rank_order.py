@@ -43,6 +43,25 @@ for size in (3, 4099):
     if not torch.equal(found, in_order(size, torch.float32)):
         wrong.append(f"collectives {size}")
 
+class Weights(torch.nn.Module):
+    # Its gradient is what it is given.
+
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.zeros(4099))
+
+    def forward(self, given):
+        return (self.weights * given).sum()
+
+
+for exact in ("same-placement", "any-placement"):
+    trained = DistributedDataParallel(Weights())
+    Checkpoint(model=trained, exact=exact, folder=exact)
+    trained(gradients(rank, 4099, torch.float32)).backward()
+    ordered = torch.equal(trained.module.weights.grad, in_order(4099, torch.float32))
+    if ordered is not (exact == "any-placement"):
+        wrong.append(exact)
+
 own = DistributedDataParallel(torch.nn.Linear(4, 2))
 own.register_comm_hook(None, default_hooks.fp16_compress_hook)
 Checkpoint(model=own, exact="any-placement", folder="own")
@@ -52,7 +71,7 @@ dist.barrier()
 """
 
 
-def test_sums_are_in_the_order_of_ranks_and_a_hook_of_the_script_stays(tmp_path: Path) -> None:
+def test_sums_are_in_the_order_of_ranks_also_those_of_a_training_and_a_hook_of_the_script_stays(tmp_path: Path) -> None:
     script, folder = tmp_path / "sums.py", tmp_path / "ranks"
     script.write_text(SUMS, encoding="utf-8")
     assert rankgroup.start(script, folder, 3, env={}) == rankgroup.ended(3), rankgroup.said(folder)

@@ -211,6 +211,35 @@ def test_a_small_file_that_is_rewritten_in_place_behind_the_look_is_kept_as_it_w
     assert run.content(run.look(0.3, Care.HURRIED)) == {"state.json": b"0"}
 
 
+@pytest.mark.parametrize("words", ["step-{}", "{}", '{{"newest": "checkpoints/step-{}"}}'])
+@pytest.mark.parametrize("care", [Care.PATIENT, Care.HURRIED])
+def test_no_first_set_lacks_the_file_that_says_which_folder_is_meant(run: Run, care: Care, words: str) -> None:
+    made, numbers = None, iter(range(1000))
+
+    def save() -> Opened:
+        number = next(numbers)
+        for name in ("model", "optimizer"):
+            run.write(f"step-{number}/{name}", str(number))
+        run.write("latest", words.format(number))
+        return Opened(set())
+
+    run.checkpoints._open_files = save  # so it does during every look
+    for _ in range(25 if care is Care.PATIENT else 4):
+        save()
+        made = made or run.look(0.4 if care is Care.PATIENT else 0.2, care)
+    run.checkpoints._open_files = lambda: Opened(set())
+    assert "latest" in run.content(made or run.look(QUIET_S, care) or run.look(QUIET_S, care))
+
+
+def test_a_file_that_is_rewritten_all_the_time_and_names_nothing_holds_no_set_back(run: Run) -> None:
+    made = None
+    for number in range(40):
+        run.write(f"model-{number}.pt", str(number))
+        run.open = [run.write("progress.json", f'{{"loss": 0.{number}, "speed": {number}}}')]
+        made = made or run.look(0.4)
+    assert "model-0.pt" in run.content(made)
+
+
 def test_nothing_is_held_open_behind_a_hurry(run: Run) -> None:
     for number in range(50):
         run.write(f"step-{number}.pt", str(number))

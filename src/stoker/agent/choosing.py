@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from stoker.agent.growing import PARTIAL_S, QUIET_S, Growing, Pace
+from stoker.agent.naming import folders_of, numbers_in
+from stoker.agent.pointers import speaks_of
 from stoker.agent.watching import Found, Unkept, Watch
 from stoker.model.checkpointpaths import BESIDE
 from stoker.stores.still import Mark
 
 HURRIED_QUIET_S = 0.25  # the same in a hurry
 HURRIED_STARVED_S = 0.75
+HURRIED_SLOW_S = 3.0  # how long a pointer is waited for on such a node
 SLOW_S = 0.5  # from one look in a hurry to the next: they are meant to be a tenth of that apart
 HURRIED_TOLD_S = 1.0
-HURRIED_HELD_S = 0.8
 TAKEN_S = 0.01  # a file that was written so shortly before a look may speak of what the look has missed
 STARVED_S = 2.0  # where there has been no quiet for so long, the longest pauses there are have to do
 LEAST_PAUSE_S = 0.1
@@ -126,11 +128,29 @@ class Choosing:
             return None
         if growth.held and not hurried and now - self._restless_since < HELD_S:
             return None
-        if hurried and growth.held - set(last) and now - self._hurried_since < HURRIED_HELD_S:
-            return None  # in no set yet, and perhaps what says which of the others is meant
+        if now < self._pointer_due(hurried=hurried) and self._lacks_a_pointer(
+            growth.taken, growth.taken | growth.kept | set(last) | skip
+        ):
+            return None
         if hurried and not growth.renewed and now < self._grow_due - GROW_EVERY_S + GROW_HURRIED_S:
             return None
         return Chosen(growth.taken, growth.kept | (skip & set(last)), whole=False)
+
+    def _pointer_due(self, *, hurried: bool) -> float:
+        """Until when a pointer is waited for: a set without one is better than none at all."""
+        if not hurried:
+            return self._restless_since + 2 * HELD_S
+        return self._hurried_since + (HURRIED_SLOW_S if self._slow else HURRIED_TOLD_S)
+
+    def _lacks_a_pointer(self, taken: Collection[str], known: Collection[str]) -> bool:
+        """A script that finds no pointer beside its checkpoints takes them for none, or fails."""
+        left = (one for one in self._watch.found if one.path not in known and not self._is_numbered(one.path))
+        return any(speaks_of(one, taken) for one in left)
+
+    def _is_numbered(self, path: str) -> bool:
+        """By its own name, or by that of a folder: then it is part of what a pointer speaks of."""
+        top = len(self._watch.top(path))
+        return any(numbers_in(one) for one in (path, *folders_of(path)) if len(one) > top)
 
     def _alone_s(self, skip: Collection[str], now: float) -> float:
         """A file that no other is rewritten with is a checkpoint by itself, or names one. But it may be written in turn

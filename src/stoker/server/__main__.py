@@ -29,6 +29,7 @@ from stoker.server.database import Database
 from stoker.server.doorkeeper import guarded
 from stoker.server.keychain import open_keychain
 from stoker.server.listening import own_socket, port_socket
+from stoker.server.logtext import log_to
 from stoker.server.privacy import close_home, make_private
 from stoker.server.rebuild import rebuild
 from stoker.server.service import assemble
@@ -38,7 +39,7 @@ log = logging.getLogger("stoker.server")
 
 
 def main() -> int:
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to(sys.stderr)
     try:
         serve(from_environment(os.environ))
     except StokerError as error:
