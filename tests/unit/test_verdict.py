@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import stoker.checkpoint
 from stoker.client.certify import foresight, kept, remedies
 from stoker.client.certify.code import CodeLine, Trait, look
-from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace
+from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.verdict import Grade, Verdict, all_resumes, control_differs, differs, judge
+from stoker.client.metrics import Point
 from stoker.model.snapshot import Entry
 
 STEPS = 40
@@ -533,3 +535,14 @@ def test_of_checkpoints_what_the_script_wrote_under_the_same_name_is_compared() 
     assert kept.changed({**found, "b.pt": "b", "log.bmp": "c"}, {"last.pt": "x", "c.pt": "b", "log.bmp": "d"}) == [
         "last.pt"
     ]
+
+
+def test_how_far_a_training_is_said_to_be_at_times_is_not_compared() -> None:
+    """`stoker.checkpoint` says so every five seconds, at whatever step that is."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    said = [Point(1, 0, now, step, {"loss": 1 / step}) for step in (1.0, 2.0)]
+    said += [Point(1, 1, now, 2.0, {"loss": 3.0}), Point(2, 0, now, 2.0, {"progress": 0.5, "total_steps": 4.0})]
+    assert reported_series(said) == {1: {"loss": ((1.0, 1.0), (2.0, 0.5)), "loss of rank 1": ((2.0, 3.0),)}}
+    undisturbed = Trace("a-1", (AttemptTrace(reported_series(said[3:]).get(2, {}), 10.0),), FILES)
+    disturbed = Trace("a-2", (AttemptTrace(ran_s=6.0, evicted=True), AttemptTrace(ran_s=4.0, restored=True)), FILES)
+    assert judge(Evidence(undisturbed, (disturbed,))).grade is Grade.EXACT

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stoker.client.certify import code, files, foresight, kept, moments
-from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace
+from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
 from stoker.client.certify.verdict import control_differs, differs, is_comparable
@@ -185,16 +185,8 @@ class Certification:
 
     def _trace(self, run: Run, *, timed_out: bool) -> Trace:
         facts = run.refresh().facts
-        events, points = run.events(), run.metrics()
-        series: dict[int, dict[str, list[tuple[float | None, float | None]]]] = {}
-        for point in points:
-            for name, value in point.values.items():
-                named = name if point.rank == 0 else f"{name} of rank {point.rank}"
-                series.setdefault(point.attempt, {}).setdefault(named, []).append((point.step, value))
-        attempts = tuple(
-            _attempt(one, {name: tuple(values) for name, values in series.get(one.number, {}).items()}, events)
-            for one in facts.attempts
-        )
+        events, reported = run.events(), reported_series(run.metrics())
+        attempts = tuple(_attempt(one, reported.get(one.number, {}), events) for one in facts.attempts)
         return Trace(
             run=run.name,
             attempts=attempts,

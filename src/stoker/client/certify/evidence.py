@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stoker.client.certify.code import CodeLine
 from stoker.client.certify.files import FileChange
+from stoker.client.metrics import Point
 
+# Said every few seconds, at whatever step that is, and follows from the step.
+HOW_FAR = frozenset(["progress", "total_steps", "total_epochs"])
 Series = tuple[tuple[float | None, float | None], ...]  # steps and values of one metric, in the order of reporting
+
+
+def reported_series(points: Iterable[Point]) -> dict[int, dict[str, Series]]:
+    """By attempt and metric, without what only says how far a training is."""
+    found: dict[int, dict[str, list[tuple[float | None, float | None]]]] = {}
+    for point in points:
+        for name, value in point.values.items():
+            if name not in HOW_FAR:
+                named = name if point.rank == 0 else f"{name} of rank {point.rank}"
+                found.setdefault(point.attempt, {}).setdefault(named, []).append((point.step, value))
+    return {number: {name: tuple(steps) for name, steps in metrics.items()} for number, metrics in found.items()}
 
 
 @dataclass(frozen=True, slots=True)
