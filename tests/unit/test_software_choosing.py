@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from softwaresite import Site
 
+from softwaresite import Site
 from stoker.client.settings import from_environment
 from stoker.client.software.choosing import Choice
 from stoker.client.software.installed import Installed

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from softwaresite import Site
 
+from softwaresite import Site
 from stoker.client.software.installed import Distribution, Installed
 from stoker.client.software.wheels import NotSent, wheel_of
 from stoker.errors import SnapshotRefused
