@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from agentnode import RUN, Node, eventually
 
+from stoker.agent.priority import AHEAD
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.orders import Notice, Wishes
@@ -118,6 +119,22 @@ def test_the_notice_file_says_when(node: Node) -> None:
     assert node.finish(agent).outcome is Outcome.SUCCEEDED, "a notice that was withdrawn is no eviction"
     assert len(node.events("notice-withdrawn")) == 1
     assert node.events("notice-told") == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may go first")
+def test_the_agent_goes_before_its_script_while_there_is_a_notice(node: Node) -> None:
+    agent = begin(node)
+    scripts = [pid for pid in node.processes() if pid != agent.pid]
+
+    def nice(pid: int) -> int:
+        return os.getpriority(os.PRIO_PROCESS, pid)
+
+    usual = nice(agent.pid)
+    give(node, 30)
+    eventually(lambda: nice(agent.pid) == AHEAD, "the agent to go first")
+    assert scripts and {nice(pid) for pid in scripts} == {usual}
+    withdraw(node)
+    eventually(lambda: nice(agent.pid) == usual, "the agent to go back")
 
 
 def test_a_script_that_does_not_catch_sigterm_works_on_until_the_last_safe_moment(node: Node) -> None:

@@ -53,7 +53,7 @@ class Choosing:
         self._unkept = unkept
         self._restless_since = 0.0  # since when a commit has waited for a quiet moment; 0: it does not
         self._hurried_since = 0.0
-        self._looked_at = 0.0
+        self._looked_at = 0.0  # in a hurry
         self._slow = False  # looks take too long to see a short pause
         self._renewed_at = 0.0
         self._grow_due = 0.0
@@ -89,7 +89,8 @@ class Choosing:
         """None: this is not the moment for a commit. `done` are the marks that the last set speaks of, `last` all its
         paths, and `busy` what is open for writing."""
         self._hurried_since = (self._hurried_since or now) if care is Care.HURRIED else 0.0
-        self._slow, self._looked_at = now - self._looked_at >= SLOW_S, now
+        hurried_before, self._looked_at = self._looked_at, now if care is Care.HURRIED else 0.0
+        self._slow = bool(hurried_before) and now - hurried_before >= SLOW_S
         watch, streams = self._watch, self._watch.streams(now)
         everything = Chosen({one.path for one in watch.found} - streams, streams & set(last))
         waited_s = now - (self._restless_since or now)
