@@ -13,7 +13,7 @@ import pytest
 import stoker.checkpoint
 from stoker.client.certify import foresight, kept, remedies
 from stoker.client.certify.code import CodeLine, Trait, look
-from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series
+from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.verdict import Grade, Verdict, all_resumes, control_differs, differs, judge
 from stoker.client.metrics import Point
@@ -546,3 +546,18 @@ def test_how_far_a_training_is_said_to_be_at_times_is_not_compared() -> None:
     undisturbed = Trace("a-1", (AttemptTrace(reported_series(said[3:]).get(2, {}), 10.0),), FILES)
     disturbed = Trace("a-2", (AttemptTrace(ran_s=6.0, evicted=True), AttemptTrace(ran_s=4.0, restored=True)), FILES)
     assert judge(Evidence(undisturbed, (disturbed,))).grade is Grade.EXACT
+
+
+def test_an_attempt_that_takes_as_long_as_the_whole_has_not_begun_anew_where_it_says_so_itself() -> None:
+    """Where a start takes most of the time, as with several ranks on a busy computer."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    said = [Point(1, 0, now, 48.0, {"progress": 0.5}), Point(2, 0, now, 60.0, {"progress": 0.6, "loss": 1.0})]
+    assert told_steps([*said, Point(2, 0, now, 70.0, {"progress": 0.7}), Point(3, 0, now, 1.0, {"loss": 1.0})]) == {
+        1: 48.0,
+        2: 60.0,
+    }
+    undisturbed = Trace("a-1", (AttemptTrace(ran_s=10.0),), FILES)
+    for told, grade in ((60.0, Grade.EXACT), (5.0, Grade.LOSSY), (None, Grade.LOSSY)):
+        again = AttemptTrace(ran_s=10.0, restored=True, restored_step=48.0, told_step=told)
+        disturbed = Trace("a-2", (AttemptTrace(ran_s=9.0, evicted=True, notice_s=1.0), again), FILES)
+        assert judge(Evidence(undisturbed, (disturbed,))).grade is grade, told

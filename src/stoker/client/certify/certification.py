@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from stoker.client.certify import code, files, foresight, kept, moments
-from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series
+from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
 from stoker.client.certify.verdict import control_differs, differs, is_comparable
@@ -185,8 +185,12 @@ class Certification:
 
     def _trace(self, run: Run, *, timed_out: bool) -> Trace:
         facts = run.refresh().facts
-        events, reported = run.events(), reported_series(run.metrics())
-        attempts = tuple(_attempt(one, reported.get(one.number, {}), events) for one in facts.attempts)
+        events, points = run.events(), run.metrics()
+        reported, told = reported_series(points), told_steps(points)
+        attempts = tuple(
+            replace(_attempt(one, reported.get(one.number, {}), events), told_step=told.get(one.number))
+            for one in facts.attempts
+        )
         return Trace(
             run=run.name,
             attempts=attempts,

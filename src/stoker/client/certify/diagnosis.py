@@ -136,6 +136,8 @@ def _over_by_time(evidence: Evidence, torch: bool) -> Diagnosis | None:
     usual = evidence.undisturbed.ran_s
     for trace in evidence.disturbed:
         *before, last = trace.attempts
+        if last.told_step is not None and last.told_step > (last.restored_step or 0.0) > 0:
+            continue  # it said itself that it went on; what took so long was its start
         if last.restored and last.ran_s >= MOST_OF_IT * usual and sum(one.ran_s for one in before) >= usual / 2:
             reason = f"the script probably starts over: its last attempt took {last.ran_s:.1f} s, as long as the whole"
             advice = "load the newest checkpoint before the loop; print steps as JSON to know more"

@@ -25,6 +25,15 @@ def reported_series(points: Iterable[Point]) -> dict[int, dict[str, Series]]:
     return {number: {name: tuple(steps) for name, steps in metrics.items()} for number, metrics in found.items()}
 
 
+def told_steps(points: Iterable[Point]) -> dict[int, float]:
+    """By attempt: where it was when it first said how far it is."""
+    found: dict[int, float] = {}
+    for point in points:
+        if point.step is not None and HOW_FAR & point.values.keys():
+            found.setdefault(point.attempt, point.step)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptTrace:
     """One attempt of one run."""
@@ -33,6 +42,7 @@ class AttemptTrace:
     ran_s: float = 0.0
     restored: bool = False  # a checkpoint was put back before it began
     restored_step: float | None = None  # the last step reported before that checkpoint was kept
+    told_step: float | None = None  # the first that it said itself to be at, by what is not compared
     evicted: bool = False
     notice_s: float = 0.0  # of its eviction
 
