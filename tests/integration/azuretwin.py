@@ -6,10 +6,13 @@ import hashlib
 import json
 import os
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -39,11 +42,24 @@ TRAIN = """
 """
 STEPS, STEP_S = 100, 0.2
 
-# Once as Azure is on a good day, and once as on a bad one: it refuses, delays and forgets whatever it may. The fixture
-# `user` of the test's file gets the weather as its parameter.
+# Once as Azure is on a good day, and once as on a bad one: it refuses, delays and forgets whatever it may. A fixture of
+# the test's file gets the weather as its parameter. What is hostile is part of every check in a few tests, and one of
+# the long proofs in the others.
+BOTH_WEATHERS = ["calm", pytest.param("hostile", marks=pytest.mark.slow)]
 in_both_weathers = pytest.mark.parametrize(
     "user", ["calm", pytest.param("hostile", marks=pytest.mark.heavy)], indirect=True
 )
+in_both_weathers_at_length = pytest.mark.parametrize("user", BOTH_WEATHERS, indirect=True)
+
+
+def weather(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Options of the twin."""
+    return "--weather", str(getattr(request, "param", "calm"))
+
+
+def served(facts: dict[str, Any], what: str = "state") -> list[Any]:
+    """Of the attempts for which there was a machine: Azure may have had none at first."""
+    return [one[what] for one in facts["attempts"] if not one["trouble"]]
 
 
 class Cloud:
@@ -62,7 +78,8 @@ class Cloud:
             return json.load(answer)
 
     def arm(self, method: str, path: str, body: Any = None, version: str = "2024-03-01") -> Any:
-        """A request as the administrator makes it; the path is below the subscription."""
+        """A request as the administrator makes it, again where Azure asks for that; the path is below the
+        subscription."""
         told = self.told
         form = f"grant_type=client_credentials&client_id={told['client_id']}&client_secret={told['client_secret']}"
         place = f"{told['url']}/{told['tenant']}/oauth2/v2.0/token"
@@ -72,9 +89,22 @@ class Cloud:
         data = None if body is None else json.dumps(body).encode()
         url = f"{told['url']}/subscriptions/{told['subscription']}{path}?api-version={version}"
         request = Request(url, data, {**headers, "Content-Type": "application/json"}, method=method)
-        with urlopen(request, context=self._context, timeout=30) as answer:
-            text = answer.read()
+        text = self._persisted(request)
         return json.loads(text) if text else None
+
+    def _persisted(self, request: Request) -> bytes:
+        for tries_left in reversed(range(8)):
+            try:
+                with urlopen(request, context=self._context, timeout=30) as answer:
+                    return bytes(answer.read())
+            except HTTPError as error:
+                if error.code not in (403, 429, 500) or not tries_left:
+                    raise
+            except (URLError, ConnectionError, HTTPException):  # the answer was lost
+                if not tries_left:
+                    raise
+            time.sleep(1.0)
+        raise AssertionError
 
     def machines(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self.ask("status")["machines"]
@@ -82,6 +112,9 @@ class Cloud:
 
     def running(self) -> list[str]:
         return [one["vm"] for one in self.machines() if one["power"] == "running"]
+
+    def hostile(self) -> bool:
+        return bool(self.ask("weather")["stretch"] > 1)
 
     def empty(self) -> bool:
         return bool(self.ask("status")["resources"] == 0)

@@ -6,7 +6,19 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from azuretwin import Cloud, azure_user, begin, in_both_weathers, reaches, right_end, set_up, timeline
+from azuretwin import (
+    Cloud,
+    azure_user,
+    begin,
+    in_both_weathers,
+    in_both_weathers_at_length,
+    reaches,
+    right_end,
+    served,
+    set_up,
+    timeline,
+    weather,
+)
 from shell import Shell
 
 pytestmark = [pytest.mark.timeout(300)]
@@ -16,8 +28,7 @@ SHORT, LONG = 60, 150  # steps; the longer takes twice as long as a lease
 
 @pytest.fixture(scope="module")
 def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
-    weather = getattr(request, "param", "calm")
-    with azure_user(tmp_path_factory.mktemp(weather), "--weather", weather) as (shell, cloud):
+    with azure_user(tmp_path_factory.mktemp("recovery"), *weather(request)) as (shell, cloud):
         yield shell, cloud
 
 
@@ -41,9 +52,8 @@ def test_a_machine_whose_server_is_gone_saves_and_removes_itself_and_the_next_se
     shell.wait_for(cloud.empty, "the machine to remove itself", 120)
     assert {one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"} == {"DELETE"}
     facts = right_end(shell, cloud, "alone", LONG)
-    served = [one for one in facts["attempts"] if not one["trouble"]]  # Azure may have had no machine at first
-    assert [one["state"] for one in served] == ["evicted", "ended"]
-    assert served[0]["message"].startswith("the lease of its machine was over")
+    assert served(facts) == ["evicted", "ended"]
+    assert served(facts, "message")[0].startswith("the lease of its machine was over")
     assert not any(json.loads(shell.stoker("cleanup", "--json").stdout).values())
 
 
@@ -68,7 +78,7 @@ def test_evicted_while_nobody_is_there_azure_restores_the_machine_and_the_run_en
     written = {one["method"] for one in cloud.ask("requests")[asked:] if one["method"] != "GET"}
     assert written == {"DELETE"}, "Azure made the machines: none of them asked for one"
     facts = right_end(shell, cloud, "closed", LONG)
-    assert [one["state"] for one in facts["attempts"] if not one["trouble"]] == ["ended"]
+    assert served(facts) == ["ended"]
     assert "machine-restored" in timeline(shell, "closed")
 
 
@@ -103,6 +113,7 @@ def test_a_machine_that_cannot_be_switched_on_again_is_replaced_and_removed(user
 
 
 @pytest.mark.heavy
+@in_both_weathers_at_length
 def test_a_restart_goes_on_with_the_run_on_the_same_machine(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
     account(shell, cloud)
@@ -110,10 +121,9 @@ def test_a_restart_goes_on_with_the_run_on_the_same_machine(user: tuple[Shell, C
     reaches(shell, "restart", 5)
     (before,) = cloud.machines()
     cloud.ask("event", vm=before["vm"], type="Reboot", notice_s=5)
-    shell.wait_for(lambda: len(shell.facts("restart")["attempts"]) == 2, "the next attempt", 120)
+    shell.wait_for(lambda: len(served(shell.facts("restart"))) == 2, "the next attempt", 120)
     reaches(shell, "restart", 30)
     (after,) = cloud.machines()
     assert (after["name"], after["boots"]) == (before["name"], 2)
-    facts = right_end(shell, cloud, "restart", SHORT)
-    assert [one["state"] for one in facts["attempts"]] == ["evicted", "ended"]
+    assert served(right_end(shell, cloud, "restart", SHORT)) == ["evicted", "ended"]
     assert "ready" in timeline(shell, "restart")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azuretwin import STEP_S, TRAIN, Cloud, azure_user, reaches, right_end
+from azuretwin import BOTH_WEATHERS, STEP_S, TRAIN, Cloud, azure_user, reaches, right_end, weather
 from shell import Shell
 
 from stoker.providers.azure.prices import PriceList
@@ -47,10 +47,11 @@ SAVING = """
 Story = tuple[Shell, Cloud, dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def evicted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+@pytest.fixture(scope="module", params=BOTH_WEATHERS)
+def evicted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """A user, the cloud, and the receipt of a run whose first machine was taken without notice."""
-    with azure_user(tmp_path_factory.mktemp("bill")) as (shell, cloud):
+    with azure_user(tmp_path_factory.mktemp("bill"), *weather(request)) as (shell, cloud):
+        cloud.ask("weather", allocation_failures=0.0)  # the first attempt is the one that is evicted
         for region in ("eastus", "westus2"):
             cloud.ask("price", size=SIZE, region=region, usd_per_hour=PRICE)
         shell.write("train.py", WAITING)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 import pytest
-from azuretwin import TRAIN, Cloud, azure_user, right_end, set_up
+from azuretwin import BOTH_WEATHERS, TRAIN, Cloud, azure_user, right_end, served, set_up, weather
 from shell import Shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -20,9 +20,9 @@ SCRIPT = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(
 )
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
-    with azure_user(tmp_path_factory.mktemp("deadline")) as (shell, cloud):
+@pytest.fixture(scope="module", params=BOTH_WEATHERS)
+def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("deadline"), *weather(request)) as (shell, cloud):
         set_up(shell, cloud, regions=["eastus"])
         shell.stoker("server", "stop")
         yield shell, cloud
@@ -35,5 +35,5 @@ def test_a_run_that_turns_out_slow_moves_to_on_demand_before_it_is_too_late(user
     shell.job("python3 train.py", on="azure", spot=True, env=env, deadline=DEADLINE, time_limit=SUPPOSED)
     shell.stoker("run", "--detach", "--name", "late")
     facts = right_end(shell, cloud, "late", STEPS)
-    assert [one["offer"]["spot"] for one in facts["attempts"]] == [True, False]
+    assert [offer["spot"] for offer in served(facts, "offer")] == [True, False]
     assert "too little time left for another eviction" in shell.stoker("explain", "late").stdout

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from azuretwin import Cloud
+from azuretwin import BOTH_WEATHERS, Cloud, weather
 from shell import Shell
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+@pytest.fixture(scope="module", params=BOTH_WEATHERS)
+def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     root = tmp_path_factory.mktemp("doctor")
     (root / "project").mkdir()
     (root / "home").mkdir(mode=0o700)
     keep = {name: os.environ[name] for name in os.environ if not name.startswith(("STOKER_", "PYTHON"))}
     shell = Shell(root / "home", root / "project", {**keep, "STOKER_HOME": str(root / "home")})
-    shell.stoker("twin", "up", "--speed", "4")
+    shell.stoker("twin", "up", "--speed", "4", *weather(request))
     yield shell
     shell.stoker("server", "stop", code=None)
     shell.stoker("twin", "down", "--forget", code=None)

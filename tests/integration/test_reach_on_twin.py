@@ -14,7 +14,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from azuretwin import Cloud, azure_user, set_up
+from azuretwin import BOTH_WEATHERS, Cloud, azure_user, set_up, weather
 from shell import Shell
 
 from services import free_port
@@ -36,9 +36,9 @@ SERVES = """
 FAILS = "from pathlib import Path; Path('clue').write_text('x is nan'); print('here', flush=True); raise SystemExit(3)"
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
-    with azure_user(tmp_path_factory.mktemp("reach")) as made:
+@pytest.fixture(scope="module", params=BOTH_WEATHERS)
+def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Shell, Cloud]]:
+    with azure_user(tmp_path_factory.mktemp("reach"), *weather(request)) as made:
         yield made
 
 
