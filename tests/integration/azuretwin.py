@@ -191,7 +191,7 @@ def reaches(shell: Shell, run: str, step: int) -> None:
         metrics = shell.facts(run)["metrics"]
         return bool(metrics) and metrics["loss"]["step"] >= step
 
-    shell.wait_for(there, f"step {step} of {run}", 120)
+    shell.wait_for(there, f"step {step} of {run}", 200)
 
 
 def weights_after(steps: int) -> str:

@@ -38,7 +38,7 @@ def test_a_size_without_a_driver_is_given_back_and_the_next_size_runs_the_script
     account(shell, cloud, image=HPC, sizes=[A10, T4], driver_s=3)
     shell.write("train.py", SCRIPT)
     shell.job("python3 train.py", on="azure", spot=True, gpus=1)
-    shell.stoker("run", "--name", "trial")
+    shell.stoker("run", "--name", "trial", patience_s=200)
     first, second = machines(shell, "trial")
     assert (first["offer"]["size"], first["outcome"], first["trouble"]) == (A10, "not-ready", "machine-not-ready")
     assert "its image has no driver for this GPU" in first["message"]
@@ -55,7 +55,7 @@ def test_the_driver_extension_brings_what_the_usual_image_lacks(user: tuple[Shel
     account(shell, cloud, sizes=[A10], driver_s=20)
     shell.write("train.py", SCRIPT)
     shell.job("python3 train.py", on="azure", spot=True, gpus=1)
-    shell.stoker("run", "--name", "extended")
+    shell.stoker("run", "--name", "extended", patience_s=200)
     (only,) = machines(shell, "extended")
     assert (only["offer"]["size"], only["outcome"]) == (A10, "succeeded")
     assert "GPU 0: NVIDIA A10" in shell.stoker("logs", "extended").stdout

@@ -51,7 +51,7 @@ def begin(shell: Shell, name: str, script: str, **job: Any) -> None:
     shell.write("train.py", script)
     shell.job("python3 train.py", on="azure", **job)
     shell.stoker("run", "--detach", "--name", name)
-    shell.wait_for(lambda: "here" in shell.stoker("logs", name).stdout, f"the first line of {name}", 90)
+    shell.wait_for(lambda: "here" in shell.stoker("logs", name).stdout, f"the first line of {name}", 200)
 
 
 def new_key(folder: Path) -> Path:
@@ -90,7 +90,7 @@ def test_the_machine_of_a_failed_run_is_kept_looked_into_and_given_back(user: tu
     shell, cloud = user
     shell.write("train.py", FAILS)
     shell.job("python3 train.py", on="azure")
-    failed = shell.stoker("run", "--name", "nan", "--keep-failed", "30m", code=3)
+    failed = shell.stoker("run", "--name", "nan", "--keep-failed", "30m", code=3, patience_s=200)
     assert "its node is kept until" in failed.stderr
     assert ", at $" in failed.stderr
     assert "resources left" not in failed.stderr, "what stays on purpose is not what was left behind"
@@ -107,7 +107,7 @@ def test_a_kept_machine_outlives_its_first_lease_and_its_agent(user: tuple[Shell
     account(shell, cloud, lease_s=12.0)
     shell.write("train.py", FAILS)
     shell.job("python3 train.py", on="azure", keep_failed="30m")
-    shell.stoker("run", "--name", "long", code=3)
+    shell.stoker("run", "--name", "long", code=3, patience_s=200)
     ended = time.monotonic()
     (machine,) = cloud.machines()
     group = machine["vm"].split("/resourceGroups/")[1].split("/")[0]
