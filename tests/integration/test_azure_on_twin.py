@@ -24,7 +24,7 @@ from azuretwin import (
 )
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")

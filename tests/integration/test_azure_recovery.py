@@ -21,7 +21,7 @@ from azuretwin import (
 )
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 SHORT, LONG = 60, 150  # steps; the longer takes twice as long as a lease
 

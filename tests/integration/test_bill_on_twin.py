@@ -16,7 +16,7 @@ from shell import Shell
 from stoker.providers.azure.prices import PriceList
 from stoker.providers.azure.refresh import refresh
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 STEPS = 40
 # The first attempt does not come to an end by itself, however slow whoever takes its machine away is.

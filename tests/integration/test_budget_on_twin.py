@@ -15,7 +15,7 @@ import pytest
 from azuretwin import TRAIN, Cloud, azure_user, in_both_weathers_at_length, right_end, served, set_up, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 SIZE, REGION = "Standard_D2s_v5", "eastus"
 PRICE = 9.0  # an hour: a cent lasts four seconds

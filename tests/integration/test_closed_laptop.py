@@ -11,7 +11,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, azure_user, begin, reaches, right_end, served, set_up, timeline, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 STEPS, STEP_S = 120, 0.15
 

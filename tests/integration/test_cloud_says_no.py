@@ -14,7 +14,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, azure_user, begin, reaches, right_end, served, set_up, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow]
 
 # Every Python that is started with it believes that it is another time; steady clocks are as they were.
 WRONG_CLOCK = """

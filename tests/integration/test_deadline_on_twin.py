@@ -9,7 +9,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, TRAIN, Cloud, azure_user, right_end, served, set_up, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(800)]
 
 STEPS, STEP_S = 250, 0.2
 SUPPOSED, DEADLINE = "5m", "26m"

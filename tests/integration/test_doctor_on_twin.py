@@ -12,7 +12,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.heavy, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module", params=BOTH_WEATHERS)

@@ -9,7 +9,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, azure_user, set_up, timeline, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 HPC = "microsoft-dsvm:ubuntu-hpc:2204:latest"  # has a driver for the T4, and none that works for the A10
 A10, T4 = "Standard_NV36ads_A10_v5", "Standard_NC64as_T4_v3"

@@ -20,7 +20,7 @@ from shell import Shell
 from services import free_port
 
 pytestmark = [
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="only root gives machines walls"),
 ]
 

@@ -13,7 +13,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, TRAIN, Cloud, azure_user, begin, reaches, right_end, served, set_up, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(800), pytest.mark.slow]
 OWNER = "8e3af657-a8ff-443c-a75c-2fe8c4bcb635"
 STEPS = 60
 

@@ -21,7 +21,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS, Cloud, weather
 from shell import Shell
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(600)]
 
 TRAIN = """
     import os, time
