@@ -41,3 +41,15 @@ def test_hugging_face_is_exact_by_itself_and_stays_so(tmp_path: Path) -> None:
     assert it.run() == codes, it.said("killed")
     it.assert_same("killed", "killed-undisturbed")
     assert not list((tmp_path / "killed").rglob("*.stoker-exact"))
+
+
+def test_a_jax_key_in_a_variable_of_the_module_is_restored(tmp_path: Path) -> None:
+    it = drill(tmp_path, "jax_loop", "numpy", "jax")
+    codes = add(it, "typed", [random.randrange(6, 20)])
+    codes += add(it, "plain", [random.randrange(6, 20)], OLD="1")
+    it.add("bare", kill_at=10)
+    it.add("bare")
+    assert it.run() == [*codes, KILLED, 0], it.said("typed")
+    it.assert_same("typed", "typed-undisturbed")
+    it.assert_same("plain", "plain-undisturbed")
+    assert it.final("bare") != it.final("typed-undisturbed")

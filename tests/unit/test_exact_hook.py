@@ -153,6 +153,27 @@ def test_the_hook_gets_in_and_lets_another_sitecustomize_run(tmp_path: Path) -> 
     assert done.stderr == ""
 
 
+def test_a_script_does_not_come_upon_records_and_removes_them_with_its_files(tmp_path: Path) -> None:
+    script = """
+        import os, pathlib, pickle
+        for number in range(3):
+            with open(f"epoch_{number}.pkl", "wb") as file:
+                pickle.dump(number, file)
+        print(sorted(os.listdir(".")) == sorted(one.name for one in pathlib.Path().iterdir()), len(os.listdir(".")))
+        with os.scandir() as found:
+            entries = sorted(found, key=lambda one: one.stat().st_mtime)
+        print(len(entries), entries[-1].name)
+        pathlib.Path("epoch_0.pkl").unlink(), os.remove("epoch_1.pkl")
+        os.rename("epoch_2.pkl", "last.pkl")
+        print(sorted(one.name for one in os.scandir()))
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (STARTUP, SOURCE)))}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    left = "['.last.pkl.stoker-exact', 'last.pkl']"
+    assert (done.stdout, done.stderr) == (f"True 3\n6 epoch_2.pkl\n{left}\n", "")
+
+
 def test_files_beside_checkpoints_are_kept_with_them_and_never_resumed_from(tmp_path: Path) -> None:
     assert BESIDE == sidecar.SUFFIX
     paths = CheckpointPaths(["checkpoint.pth.tar", "out/*.pt", "folder/"])

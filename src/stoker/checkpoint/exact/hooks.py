@@ -9,7 +9,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from stoker.checkpoint.exact import sidecar, torchhooks
+from stoker.checkpoint.exact import filehooks, torchhooks
 from stoker.checkpoint.exact.arriving import when_imported
 from stoker.checkpoint.exact.session import Session
 from stoker.checkpoint.exact.versions import is_known
@@ -25,9 +25,8 @@ def install() -> None:
     if any(one in word for word in sys.orig_argv for one in _HELPERS):
         return
     session = Session()
-    _follow(os, "replace", session, moves=True)
-    _follow(os, "rename", session, moves=True)
-    when_imported("shutil", lambda module: _follow(module, "copyfile", session, moves=False))
+    filehooks.change(os, session)
+    when_imported("shutil", lambda module: filehooks.change_copies(module, session))
     when_imported("torch", lambda module: _checked("torch", session, lambda: torchhooks.change(module, session)))
     when_imported("numpy", lambda module: _checked("numpy", session, lambda: _numpy(module, session)))
     when_imported("numpy.random", lambda module: _checked("numpy", session, lambda: _numpy_draws(module, session)))
@@ -125,25 +124,6 @@ def _around_load(
         return session.loading(path, lambda: original(*given, **more))
 
     setattr(holder, name, load)
-
-
-def _follow(holder: Any, name: str, session: Session, *, moves: bool) -> None:
-    """A file that the script moves or copies takes along what lies beside it."""
-    original = getattr(holder, name)
-
-    @wraps(original)
-    def follow(source: Any, target: Any, *given: Any, **more: Any) -> Any:
-        known = session.active and isinstance(source, str | os.PathLike) and isinstance(target, str | os.PathLike)
-        known = known and not str(source).endswith(".part" if sidecar.SUFFIX in str(source) else sidecar.SUFFIX)
-        if not known or not sidecar.beside(os.fspath(source)).exists():
-            return original(source, target, *given, **more)
-        session.words.guarded(lambda: sidecar.follow(os.fspath(source), os.fspath(target), copied=not moves))
-        result = original(source, target, *given, **more)
-        if moves:
-            session.words.guarded(lambda: sidecar.forget(os.fspath(source)))
-        return result
-
-    setattr(holder, name, follow)
 
 
 def _is_called_by_library() -> bool:

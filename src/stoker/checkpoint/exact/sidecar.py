@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ _FORM = 1
 _WHOLE_BYTES = 1 << 20  # up to here every byte counts for the fingerprint
 _PIECE_BYTES = 1 << 14
 _PIECES = 64
+_EARLIER_NS = 1_000_000_000  # a script that takes the file that was written last is to find its own
 _END_BYTES = 1 << 16  # archives of PyTorch, Keras and NumPy have the checksums of all their parts here
 
 
@@ -103,6 +105,8 @@ def _write(place: Path, records: list[Record]) -> None:
 def _put(place: Path, data: bytes) -> None:
     part = place.with_name(f"{place.name}.part")
     part.write_bytes(data)
+    earlier_ns = time.time_ns() - _EARLIER_NS
+    os.utime(part, ns=(earlier_ns, earlier_ns))
     part.replace(place)
 
 

@@ -26,6 +26,7 @@ from stoker.client.script import look
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.checkpoint import CheckpointSet
+from stoker.model.checkpointpaths import BESIDE
 from stoker.model.commandline import commands
 from stoker.model.job import Job
 from stoker.model.run import Attempt, AttemptState, Event, RunState
@@ -207,7 +208,8 @@ class Certification:
 
     def _outputs(self, name: str) -> dict[str, str]:
         listed = self.client.connection.get(f"/v1/runs/{quote(name, safe='')}/files/{What.OUTPUTS}")
-        return {entry.path: entry.sha256 for entry in wire.from_plain(Snapshot, listed).entries if entry.sha256}
+        entries = wire.from_plain(Snapshot, listed).entries
+        return {one.path: one.sha256 for one in entries if one.sha256 and not one.path.endswith(BESIDE)}
 
     def _saved(self, run: Run) -> tuple[str, ...]:
         """The paths in its newest checkpoint; none where nothing was kept."""
