@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from stoker.client.localcode import name_of
+from stoker.client.localcode import name_of, nodes
 from stoker.client.script import Script
 
 _RESUMING = re.compile(
@@ -44,7 +44,7 @@ def advice(script: Script, *, saves: bool, resume: str) -> list[str]:
 
 def _may_resume(script: Script) -> bool:
     for tree in (script.tree, *script.modules.values()):
-        for node in ast.walk(tree) if tree else ():
+        for node in nodes(tree) if tree else ():
             if isinstance(node, ast.Call) and (
                 _resumes(node) or {one.arg for one in node.keywords} & {*_RESUMING_KEYWORDS}
             ):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stoker.client.folding import Values
+from stoker.client.localcode import nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,11 @@ def of_functions(tree: ast.Module, imports: set[str]) -> list[Flag]:
         return []
     named = {
         getattr(node.args[0], "id", "")
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in ("typer.run", "fire.Fire", "Fire")
     }
     found: list[Flag] = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.FunctionDef) and (
             node.name in named or any("command" in ast.unparse(one) for one in node.decorator_list)
         ):
@@ -74,7 +75,7 @@ def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[Flag]:
         return []
     return [
         Flag(f"--{one.target.id}", _plain_default(one.value), one.value is None, _is_boolean(one.value))
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
         for one in node.body
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)

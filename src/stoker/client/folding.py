@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from stoker.client.localcode import LocalCode, local_code
+from stoker.client.localcode import LocalCode, local_code, nodes
 
 UNKNOWN = "*"
 _SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
@@ -161,7 +161,7 @@ def gather(*trees: ast.AST) -> Values:
     """The variables of a script and of its modules, and the parameters of their functions."""
     values = Values(code=local_code(trees))
     for tree in trees:
-        for node in ast.walk(tree):
+        for node in nodes(tree):
             for name, value in _bindings(node):
                 if not (isinstance(value, ast.Constant) and value.value in (None, "")):
                     values.names.setdefault(name, []).append(value)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MOST_MODULES = 20
-_MOST_BYTES = 200_000
+_MOST_BYTES = 300_000  # of all modules: reading that much takes a tenth of a second
 _MOST_SITES = 4
 _LIBRARIES = (
     "torch",
@@ -37,6 +37,7 @@ class LocalCode:
     functions: dict[str, list[Function]] = field(default_factory=dict)  # a class stands for its `__init__`
     sites: dict[str, list[ast.Call]] = field(default_factory=dict)
     owners: dict[ast.Name, tuple[str, Function]] = field(default_factory=dict)  # of names that are parameters
+    _results: dict[Function, list[ast.expr]] = field(default_factory=dict)
 
     def given(self, node: ast.Name) -> Iterator[ast.expr]:
         """What a parameter may be: at the first few calls of its function, and its default where one lacks it."""
@@ -58,13 +59,15 @@ class LocalCode:
         """What the function that is called may give back."""
         for function in self.functions.get(name_of(call), ()) if is_local(call) else ():
             if function.name != "__init__":
-                yield from (one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value)
+                if function not in self._results:
+                    self._results[function] = _returned(function)
+                yield from self._results[function]
 
     def passes_to(self, call: ast.Call) -> str:
         """The function that a wrapper hands all of its arguments to, as in `torch.save(*args)`; else empty."""
         for function in self.functions.get(name_of(call), ()) if is_local(call) else ():
             rest = function.args.vararg
-            for inner in ast.walk(function) if rest else ():
+            for inner in nodes(function) if rest else ():
                 if isinstance(inner, ast.Call) and any(
                     isinstance(one, ast.Starred) and getattr(one.value, "id", "") == (rest.arg if rest else "")
                     for one in inner.args
@@ -76,7 +79,7 @@ class LocalCode:
 def local_code(trees: Iterable[ast.AST]) -> LocalCode:
     code = LocalCode()
     for tree in trees:
-        for node in ast.walk(tree):  # from the outside in: the innermost function has the last word on a name
+        for node in nodes(tree):  # from the outside in: the innermost function has the last word on a name
             if isinstance(node, ast.Call):
                 if is_local(node):
                     code.sites.setdefault(name_of(node), []).append(node)
@@ -87,6 +90,15 @@ def local_code(trees: Iterable[ast.AST]) -> LocalCode:
             elif isinstance(node, Function) and node.name != "__init__":
                 _note(code, node.name, node)
     return code
+
+
+def nodes(tree: ast.AST) -> list[ast.AST]:
+    """All of a tree, found once: it is looked through many times."""
+    known: list[ast.AST] | None = tree.__dict__.get("_nodes")
+    if known is None:
+        known = list(ast.walk(tree))
+        tree.__dict__["_nodes"] = known
+    return known
 
 
 def name_of(call: ast.Call) -> str:
@@ -101,24 +113,30 @@ def is_local(call: ast.Call) -> bool:
 def modules(path: Path, root: Path, tree: ast.AST) -> dict[Path, ast.Module]:
     """Those that a script imports from its own folder, from the root, or from `src`, and those that they import."""
     found: dict[Path, ast.Module] = {}
+    left = _MOST_BYTES
     todo = [(path, tree)]
     while todo and len(found) < _MOST_MODULES:
         place, code = todo.pop(0)
         for file in _imported(code, place, root):
             if file in found or file == path or len(found) >= _MOST_MODULES:
                 continue
-            parsed = _parsed(file)
+            parsed = _parsed(file, left)
             if parsed:
+                left -= file.stat().st_size
                 found[file] = parsed
                 todo.append((file, parsed))
     return found
+
+
+def _returned(function: Function) -> list[ast.expr]:
+    return [one.value for one in nodes(function) if isinstance(one, ast.Return) and one.value]
 
 
 def _note(code: LocalCode, called: str, function: Function) -> None:
     code.functions.setdefault(called, []).append(function)
     parameters = {one.arg for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     parameters -= {"self", "cls"}
-    for node in ast.walk(function):
+    for node in nodes(function):
         if isinstance(node, ast.Name) and node.id in parameters:
             code.owners[node] = (called, function)
 
@@ -137,7 +155,7 @@ def _default(function: Function, name: str) -> ast.expr | None:
 
 
 def _imported(tree: ast.AST, path: Path, root: Path) -> Iterator[Path]:
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield from _files(alias.name.split("."), path, root)
@@ -170,9 +188,9 @@ def _files_in(place: Path, parts: list[str]) -> Iterator[Path]:
                     yield one
 
 
-def _parsed(file: Path) -> ast.Module | None:
+def _parsed(file: Path, most_bytes: int) -> ast.Module | None:
     try:
-        if file.stat().st_size > _MOST_BYTES:
+        if file.stat().st_size > most_bytes:
             return None
         return ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):

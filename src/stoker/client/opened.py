@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from stoker.client.localcode import name_of
+from stoker.client.localcode import name_of, nodes
 from stoker.client.script import Script, look
 from stoker.client.tree import Tree
 from stoker.model.checkpointpaths import CheckpointPaths
@@ -106,7 +106,7 @@ def _opened(script: Script, root: Path) -> Iterator[tuple[str, str]]:
     folder = PurePosixPath(script.path).parent if script.path.endswith(NOTEBOOK) else PurePosixPath(".")
     trees = {script.path: script.tree, **{str(path.relative_to(root)): one for path, one in script.modules.items()}}
     for name, tree in trees.items():
-        for node in ast.walk(tree or ast.Module([], [])):
+        for node in nodes(tree or ast.Module([], [])):
             if isinstance(node, ast.Call):
                 for text in _texts(node, script):
                     if "*" not in text and "\n" not in text and "://" not in text and 0 < len(text) < 200:

@@ -6,7 +6,7 @@ import ast
 import re
 
 from stoker.client.flags import Flag
-from stoker.client.localcode import name_of
+from stoker.client.localcode import name_of, nodes
 from stoker.client.script import Script
 
 _NEWEST = "${checkpoint.newest}"
@@ -75,7 +75,7 @@ def _configured(script: Script) -> str:
 def _is_used(script: Script, dest: str, callers: tuple[str, ...]) -> bool:
     """Whether a call of these has the flag's value among its arguments."""
     for tree in (script.tree, *script.modules.values()):
-        for node in ast.walk(tree) if tree else ():
+        for node in nodes(tree) if tree else ():
             if isinstance(node, ast.Call) and name_of(node) in callers:
                 inside = (
                     one for argument in (*node.args, *(k.value for k in node.keywords)) for one in ast.walk(argument)
@@ -88,7 +88,7 @@ def _is_used(script: Script, dest: str, callers: tuple[str, ...]) -> bool:
 def _restores_progress(script: Script) -> bool:
     """Whether it reads an epoch, a step or an optimizer from what it loads: then it is more than weights."""
     for tree in (script.tree, *script.modules.values()):
-        for node in ast.walk(tree) if tree else ():
+        for node in nodes(tree) if tree else ():
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 key = node.slice.value if isinstance(node.slice, ast.Constant) else None
                 if isinstance(key, str) and _PROGRESS.fullmatch(key):

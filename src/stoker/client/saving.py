@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from stoker.client.folding import UNKNOWN, Values
-from stoker.client.localcode import name_of
+from stoker.client.localcode import name_of, nodes
 
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")  # that a library fills in, as in `model-{epoch:02d}.keras`
 _CHECKPOINT = re.compile(r"(?i)ckpt|check_?point|(^|[/_.-])(last|latest|epoch|step|iter|snapshot|state|resume)")
@@ -73,7 +73,7 @@ class Saving:
 
 def saving(trees: Iterable[ast.AST], values: Values, imports: set[str]) -> Saving:
     found, saved = Saving(), list[tuple[str, bool]]()
-    for node in (node for tree in trees for node in ast.walk(tree)):
+    for node in (node for tree in trees for node in nodes(tree)):
         if isinstance(node, ast.Call):
             name = values.code.passes_to(node) or name_of(node)
             saved += [(path, surely) for path, surely in _saved(node, name, values, imports) if path]

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from stoker.client.flags import Flag, declared, of_dataclasses, of_functions, texts
 from stoker.client.folding import Values, empty_keys, flatten, gather
-from stoker.client.localcode import modules
+from stoker.client.localcode import modules, nodes
 from stoker.client.saving import Saving, saving
 from stoker.model.commandline import NOTEBOOK
 
@@ -91,7 +91,7 @@ class Script:
         self.values = gather(self.tree, *self.modules.values())
         inside = Script(self.path, values=self.values)
         for module in self.modules.values():
-            for node in ast.walk(module):
+            for node in nodes(module):
                 _note(inside, node)
             config = flatten(_configuration(folder, module))
             known |= {name: text for name, text in config.items() if name not in known}
@@ -109,7 +109,7 @@ def look(path: Path, name: str) -> Script | None:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     script = Script(name, tree=tree, values=gather(tree))
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         _note(script, node)
     script.acts = script.is_program or any(_does(node) for node in tree.body)
     script.settings = {
@@ -145,9 +145,9 @@ def _defaults(flags: Iterable[Flag]) -> dict[str, str]:
 
 def _configuration(folder: Path, tree: ast.Module) -> object:
     """What a YAML file says that the script names, as with Hydra; None where there is none."""
-    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    words = {node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     names = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+\.ya?ml", text)]
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
             places = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+", text) and (folder / text).is_dir()]
             names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
