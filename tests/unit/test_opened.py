@@ -114,3 +114,15 @@ def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path):
 def test_an_input_cannot_appear_further_up(at: str):
     with pytest.raises(JobInvalid, match="at most 3 folders above"):
         Job(name="a", run="b", data={"x": {"path": "x", "at": at}})
+
+
+def test_a_folder_that_is_left_out_of_the_code_still_appears_where_it_was(tmp_path: Path):
+    for name in ("data/a", "outputs/ants-1", "checkpoints/old"):
+        (tmp_path / name).mkdir(parents=True)
+    data = {"a": "data/a", "earlier": "outputs/ants-1", "old": "checkpoints/old"}
+    run = "python t.py " + " ".join(f"${{data.{name}}}" for name in data)
+    (tmp_path / "t.py").touch()
+    prepared = prepare(
+        Job(name="a", run=run, data=data), tmp_path, from_environment({"STOKER_HOME": str(tmp_path / "h")})
+    )
+    assert {name: use.at for name, use in prepared.job.data.items() if use.at} == {"a": "data/a"}

@@ -163,11 +163,15 @@ def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[tuple[str, Pat
 
 
 def _with_places(job: Job, source: Path, folders: Mapping[str, Path]) -> Job:
-    """A folder that is left out of the code is still found where it was: scripts have its path in other places, too."""
+    """A folder that is left out of the code is still found where it was: scripts have its path in other places, too.
+    Not one that lies among what the run writes, such as the outputs of an earlier run."""
     data = dict(job.data)
+    written = [PurePosixPath(one) for one in (job.outputs, LAND_IN, *job.checkpoints)]
     for name, folder in folders.items():
         if source in folder.parents and not data[name].at:
-            data[name] = replace(data[name], at=folder.relative_to(source).as_posix())
+            place = PurePosixPath(folder.relative_to(source).as_posix())
+            if not any(place.is_relative_to(one) or one.is_relative_to(place) for one in written):
+                data[name] = replace(data[name], at=str(place))
     return job if data == dict(job.data) else replace(job, data=data)
 
 

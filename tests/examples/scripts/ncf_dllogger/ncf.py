@@ -28,7 +28,7 @@ def main():
     args = parse_args()
     torch.manual_seed(0)
     users, items = nn.Embedding(16, 4), nn.Embedding(16, 4)
-    model = nn.ModuleDict({"users": users, "items": items})
+    model = nn.ModuleDict({"user_table": users, "item_table": items})
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
     first = 0
     if args.load_checkpoint_path:
