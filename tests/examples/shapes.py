@@ -79,7 +79,7 @@ SHAPES = {
         "python run_clm.py --output_dir ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"^epoch (\d+) ends", "train_loss", "model.safetensors"),
+        Story(r"epoch (\d+) ends", "train_loss", "model.safetensors"),
     ),
     "hydra_config": Shape(
         "python train.py",
