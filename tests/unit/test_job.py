@@ -189,3 +189,28 @@ def test_the_schema_describes_every_field() -> None:
     assert described["required"] == ["name", "run"]
     assert all(one["description"] for one in described["properties"].values())
     assert described["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("environment", "taken"),
+    [
+        ({}, True),
+        ({"python": "3.12"}, True),
+        ({"packages": "all"}, True),
+        ({"packages": ["accelerate"]}, True),
+        ({"packages": "imported", "python": "/opt/python"}, True),
+        ({"packages": "none"}, False),
+        ({"python": "/opt/python"}, False),
+        ("requirements.txt", False),
+        ({"image": "torch:2"}, False),
+    ],
+)
+def test_the_submitting_python_is_taken_along_unless_something_else_is_named(environment: Any, taken: bool) -> None:
+    job = Job.read({"name": "x", "run": "y", "environment": environment})
+    assert job.environment.is_taken_along is taken
+    assert Job.read(job.plain()) == job
+
+
+def test_packages_and_a_requirements_file_exclude_each_other() -> None:
+    with pytest.raises(JobInvalid, match="packages"):
+        Job.read({"name": "x", "run": "y", "environment": {"requirements": "r.txt", "packages": "all"}})

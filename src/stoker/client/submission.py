@@ -163,8 +163,9 @@ def _installed(job: Job, taken: Along) -> str:
     shown = ", ".join(taken.names[:_MOST_NAMED])
     more = f" and {own.packages - _MOST_NAMED} more" if own.packages > _MOST_NAMED else ""
     sent = ", ".join(sorted(Path(one).name for one in taken.wheels))
+    amount = f"{_count(own.packages)}, {_about(own.size_bytes, least=taken.is_least)}"
     lines = [
-        f"{named}, {_count(own.packages)}, {_about(own.size_bytes)}, installed on the machine: {shown}{more}",
+        f"{named}, {amount}, installed on the machine: {shown}{more}",
         f"sent along, since no index has it: {sent}" if sent else "",
         f"{_count(taken.left_out)} of this computer, which the script does not import, stay here"
         if taken.left_out
@@ -177,8 +178,9 @@ def _count(packages: int) -> str:
     return f"{packages} package{'s' if packages != 1 else ''}"
 
 
-def _about(size_bytes: int) -> str:
-    return f"about {size_bytes / 1e6:,.0f} MB" if size_bytes > 1e6 else "less than 1 MB"
+def _about(size_bytes: int, *, least: bool) -> str:
+    word = "at least" if least else "about"
+    return f"{word} {size_bytes / 1e6:,.0f} MB" if size_bytes > 1e6 or least else "less than 1 MB"
 
 
 def _meanings(job: Job, data: Iterable[DataUse]) -> dict[str, str]:

@@ -30,6 +30,7 @@ class Along:
     names: tuple[str, ...] = ()  # with versions, the largest first
     left_out: int = 0  # packages of the submitting Python that stay
     notes: tuple[str, ...] = ()
+    is_least: bool = False  # the index does not say how large what the machine needs besides is
 
     @property
     def text(self) -> str:
@@ -59,6 +60,7 @@ def take(job: Job, tree: Tree, settings: Settings) -> Along:
         tuple(f"{name} {packing.chosen[name].public}" for name in sorted(sizes, key=lambda name: -sizes[name])),
         len(installed.by_name) - len(packing.chosen),
         tuple(choice.notes),
+        bool(more and not packing.download_bytes),
     )
 
 
