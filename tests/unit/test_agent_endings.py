@@ -33,6 +33,14 @@ def test_a_kill_for_lack_of_memory_is_told() -> None:
     assert ending(RankEnd(0, None, 11), out_of_memory=True).message == "the script was killed by signal 11 (SIGSEGV)"
 
 
+@pytest.mark.parametrize("tail", [b"EOFError: EOF when reading a line\n", b"x\nbdb.BdbQuit\n", b"-> f()\n(Pdb) \n"])
+def test_a_script_that_reads_a_terminal_is_told_how_to_get_one_unless_it_has_one(tail: bytes) -> None:
+    assert "stoker run --interactive" in ending(RankEnd(0, 1), tail).hint
+    had = by_itself({0: RankEnd(0, 1)}, 0, tail, out_of_memory=False, terminal=True)
+    assert had.hint == ""
+    assert ending(RankEnd(0, 1), tail + b"ValueError: bad\n").hint == ""
+
+
 def test_a_kill_for_lack_of_memory_comes_with_what_to_do() -> None:
     for found in (ending(RankEnd(0, None, 9), out_of_memory=True), ending(RankEnd(0, 1), out_of_memory=True)):
         assert "--set memory=" in found.hint

@@ -40,7 +40,7 @@ def run(folder: Path, *cells: str, arguments: tuple[str, ...] = (), **more: Any)
 def test_cells_run_in_one_namespace_and_their_outputs_are_in_the_copy(tmp_path: Path) -> None:
     done, outputs = run(
         tmp_path,
-        "import sys\nprint('one', sys.argv)\nclass Net: pass",
+        "import sys\nsys.stdout.reconfigure(line_buffering=True)\nprint('one', sys.argv)\nclass Net: pass",
         "import pickle\npickle.loads(pickle.dumps(Net)) is Net",
         "print('err', file=sys.stderr); 5;",
         "async def late():\n    return 7\nawait late()",

@@ -69,7 +69,7 @@ def compare(first: Run, second: Run, first_code: Snapshot, second_code: Snapshot
         second=second.name,
         code=_changes(_contents(first_code), _contents(second_code)),
         arguments=_arguments(first.job.run, second.job.run),
-        job=_changes(_fields(first.job), _fields(second.job)),
+        job=_changes(_fields(first), _fields(second)),
         packages=_changes(ours, theirs),
         python=_changes(*interpreters),
         data=_changes(_data(first), _data(second)),
@@ -106,9 +106,10 @@ def _content(entry: Entry) -> str:
     return f"{entry.sha256}{' executable' if entry.executable else ''}" or "an empty folder"
 
 
-def _fields(job: Job) -> dict[str, Any]:
+def _fields(run: Run) -> dict[str, Any]:
     """The job's fields by path, as a job file would set them. `run` has a part of its own."""
-    return {path: value for path, value in _flat("", job.plain()) if path != "run"}
+    here = {f"env.{name}": value for name, value in run.here.items()}
+    return here | {path: value for path, value in _flat("", run.job.plain()) if path != "run"}
 
 
 def _flat(path: str, value: Any) -> Iterable[tuple[str, Any]]:

@@ -28,6 +28,7 @@ def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     folder = path.absolute().parent
     sys.argv, sys.path[0] = list(arguments), str(folder)
     os.chdir(folder)
+    os.environ.setdefault("MPLBACKEND", "module://stoker.notebooks.figures")
     try:
         notebook.run()
     except Exception as error:

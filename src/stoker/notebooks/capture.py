@@ -40,6 +40,9 @@ class Tee(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute there
         return self._original.encoding
@@ -47,10 +50,6 @@ class Tee(io.TextIOBase):
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # likewise
         return self._original.errors
-
-    @property
-    def buffer(self) -> Any:
-        return self._original.buffer
 
 
 def add_text(outputs: Outputs, name: str, text: str) -> None:

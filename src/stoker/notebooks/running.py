@@ -22,7 +22,6 @@ from stoker.notebooks.magics import Unsupported, as_python
 from stoker.notebooks.showing import bundle, figure, takers
 
 WRITE_EVERY_S = 10.0
-_BACKEND = "module://stoker.notebooks.figures"
 
 
 class Refused(Exception):
@@ -50,7 +49,6 @@ class Notebook:
         names |= commands.names(names)
         takers.append(self._take_figure)
         builtins.display = self.display  # type: ignore[attr-defined]  # as IPython gives it to notebooks
-        os.environ.setdefault("MPLBACKEND", _BACKEND)
         sys.stdout, sys.stderr = (self._tee(name) for name in ("stdout", "stderr"))
         self._write()
         for cell, code in zip(self._document.cells, self._codes, strict=True):
