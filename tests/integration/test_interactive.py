@@ -150,6 +150,18 @@ def test_a_terminal_that_is_closed_ends_the_script(shell: Shell) -> None:
     assert facts["state"] == "failed" and "SIGHUP" in facts["reason"]
 
 
+def test_ctrl_c_before_the_script_has_started_cancels_the_run(shell: Shell) -> None:
+    shell.environ["STOKER_SLOTS"] = "1"
+    shell.job("sleep 60")
+    shell.stoker("run", "--detach")
+    screen = Screen(shell, "run", "--interactive")
+    screen.expect(b"waiting: ")
+    screen.type(b"\x03")
+    assert screen.ended() == 130
+    assert shell.ended("job-2")["state"] == "cancelled"
+    shell.stoker("cancel", "job-1")
+
+
 def test_without_a_terminal_a_script_that_asks_ends_at_once_and_the_hint_says_how_to_give_it_one(shell: Shell) -> None:
     for text in ("input('name? ')\n", "breakpoint()\nprint(1)\n"):
         shell.write("train.py", text)

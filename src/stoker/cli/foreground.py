@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 import sys
+from contextlib import suppress
 
-from stoker.cli import terminal
+from stoker.cli import queueing, terminal
 from stoker.cli.attend import conclude
+from stoker.cli.failure import INTERRUPTED
 from stoker.cli.printer import TextPrinter
+from stoker.cli.safetext import one_line
 from stoker.cli.terminal import say, write
 from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.settings import from_environment
-from stoker.errors import BadInput, Conflict
+from stoker.errors import BadInput, Conflict, StokerError
 from stoker.model.orders import Terminal
 from stoker.model.run import Run as Facts
+from stoker.model.run import RunState
 
+_PATIENCE_S = 2.0  # before it is said what a run waits for
 _NOBODY = 3  # what the way in exits with where the script has ended before
 
 
@@ -39,13 +44,28 @@ def attend(client: Client, run: Run, *header: str) -> int:
     for line in header:
         say(line)
     say("the script has this terminal: Ctrl-C goes to it, and closing the terminal ends it")
-    shown = 0
-    for facts in run.changes():
-        attempt = facts.attempt
-        if attempt and attempt.number > shown and (attempt.started_at or attempt.state.over):
-            shown = attempt.number
-            _give(run, facts, shown)
+    try:
+        _stand_by(client, run)
+    except KeyboardInterrupt:  # between scripts: nobody would be there for the next one
+        with suppress(StokerError):
+            run.cancel()
+        say(f"{run.name} is being cancelled")
+        return INTERRUPTED
     return conclude(client, run, TextPrinter(live=True), run.facts)
+
+
+def _stand_by(client: Client, run: Run) -> None:
+    shown, told = 0, ""
+    while run.facts.open:
+        for facts in run.changes(_PATIENCE_S):
+            attempt = facts.attempt
+            if attempt and attempt.number > shown and (attempt.started_at or attempt.state.over):
+                shown = attempt.number
+                _give(run, facts, shown)
+        reason = queueing.why(client, run.facts) if run.state is RunState.QUEUED else ""
+        if reason and reason != told:
+            told = reason
+            say(f"waiting: {one_line(reason)}")
 
 
 def _give(run: Run, facts: Facts, attempt: int) -> None:
