@@ -34,7 +34,7 @@ def test_a_removed_run_has_cost_what_it_has_cost(database: Database) -> None:
     run = kept(database, replace(story(Told()), person="anna", packages={"torch": "2"}))
     free = kept(database, replace(story(Told(price=Decimal(0))), id="3" * 12, name=""))
     for one in (run, free, free):
-        database.remove(one.id)
+        database.remove([one.id])
     assert database.find(run.name) is None
     (left,) = database.paid_runs()
     assert (left.id, left.person, left.spells) == (run.id, "anna", run.spells)

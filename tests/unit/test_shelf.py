@@ -135,11 +135,3 @@ def test_code_comes_back_from_a_far_store_after_this_computer_has_lost_it(near: 
     Shelf(other, Shelf(fresh)).bring(code.id, Shelf(far, Shelf(fresh)))
     assert Shelf(fresh).has(code.id)
     assert other.get(layout.code(code.id)) == far.get(layout.code(code.id))
-
-
-def test_tidying_leaves_the_code_of_others_in_a_far_store(near: MemoryStore, far: Counting) -> None:
-    shelf = Shelf(far, Shelf(near))
-    mine, theirs = submit(shelf, {"a": b"1"}), submit(shelf, {"a": b"2"})
-    shelf.tidy([mine.id], mine.id)
-    shelf.tidy([], mine.id)
-    assert [one.key for one in far.list("")] == [layout.code(theirs.id)]

@@ -19,6 +19,7 @@ from stoker.agent.nodefolder import NodeFolder, remove_tree
 from stoker.agent.processes import MARK
 from stoker.agent.recipe import Kind, Recipe, spelled_out
 from stoker.agent.stopping import Stopping
+from stoker.model.sharedvenv import lock_of, users_of
 
 COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
 _SETTINGS = re.compile(
@@ -58,6 +59,8 @@ def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tup
     venv = workshop.folder.environment if recipe.private else workshop.environments / print_
     start = time.monotonic()
     with _locked(venv, workshop):
+        if not recipe.private:
+            _note_user(venv, workshop.key)
         if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
             workshop.tell("environment", f"{name} is ready from an earlier run")
         else:
@@ -136,17 +139,26 @@ def _circumstances(python: str, settings: Mapping[str, str], workshop: Workshop)
     yield from sorted(f"{name}={value}" for name, value in settings.items() if _SETTINGS.fullmatch(name))
 
 
+def _note_user(venv: Path, key: str) -> None:
+    """Under the lock. The venv stays until the run of this node is removed."""
+    users_of(venv).mkdir(mode=0o700, exist_ok=True)
+    (users_of(venv) / key.partition("-")[0]).touch()
+
+
 @contextmanager
 def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
     """One builder at a time; the others wait, and then find it done. Raises Stopped."""
     venv.parent.mkdir(parents=True, exist_ok=True)
-    lock = os.open(venv.with_name(f"{venv.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = _opened(lock_of(venv))
     try:
         told = False
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                if _is_there(lock, lock_of(venv)):
+                    break
+                os.close(lock)
+                lock = _opened(lock_of(venv))
             except BlockingIOError:
                 if not told:
                     workshop.tell("environment", "another run is building the same environment: waiting for it")
@@ -156,6 +168,18 @@ def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _opened(file: Path) -> int:
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _is_there(lock: int, file: Path) -> bool:
+    """Whoever removes a venv removes its lock, too: one that was opened before keeps nobody out."""
+    try:
+        return os.path.samestat(os.fstat(lock), file.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], workshop: Workshop) -> None:

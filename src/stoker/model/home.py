@@ -87,6 +87,16 @@ class Home:
         return self.root / "software"
 
     @property
+    def cache(self) -> Path:
+        """Contents of datasets that runs on this computer have read, unless STOKER_CACHE names another place."""
+        return self.root / "cache"
+
+    @property
+    def prune_rule(self) -> Path:
+        """Which runs the server removes by itself; absent: none."""
+        return self.root / "prune.json"
+
+    @property
     def trees(self) -> Path:
         """What the files of known source trees hashed to, by size and time."""
         return self.root / "trees"

@@ -25,7 +25,7 @@ FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, cost
 _LONGER = 6  # so many times as long a node may still read its next access, and nothing else, and change nothing
 _LEAST_PAUSE_S = 0.5
 _SAME_PAUSE_S = 60.0
-_SEAL = "seal of accesses"
+SEAL = "seal of accesses"
 
 
 class Accesses:
@@ -195,10 +195,10 @@ class Accesses:
 
     def _seal(self, node_key: str) -> str:
         with self._lock:
-            key = self._keychain.get(_SEAL)
+            key = self._keychain.get(SEAL)
             if key is None:
                 key = sealed.new_key()
-                self._keychain.keep(_SEAL, key)
+                self._keychain.keep(SEAL, key)
         return sealed.derived_key(key, node_key)
 
 

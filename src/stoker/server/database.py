@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     Boolean,
@@ -63,12 +63,29 @@ _EVENTS = Table(
 )
 
 _REMOVED = Table("removed_runs", _META, Column("id", String, primary_key=True), Column("facts", Text))
+_REMOVALS = Table(
+    "removals",
+    _META,
+    Column("id", String, primary_key=True),
+    Column("name", String),
+    Column("store", String),
+    Column("snapshot", String),
+)
 
 Change = tuple[Run, Sequence[Event]]
 
 MOST_OF_A_KIND = 200  # events in the timeline of one run: of more, the first few and the newest
 _FIRST_OF_A_KIND = 50
 _LONGEST_TEXT = 8000
+
+
+class Removal(NamedTuple):
+    """A run that is gone, and where it was kept."""
+
+    id: str
+    name: str
+    store: str
+    snapshot: str
 
 
 class Database:
@@ -105,6 +122,7 @@ class Database:
             known = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.submission == submission)).scalar()
             if known:
                 return _run(known)
+            _check_start(connection, run)
             run = _numbered(connection, run)
             connection.execute(insert(_RUNS).values(_row(run) | {"submission": submission}))
             _add_events(connection, run, events)
@@ -123,15 +141,30 @@ class Database:
             if rows:
                 connection.execute(insert(_RUNS), rows)
 
-    def remove(self, run_id: str) -> None:
-        """What it has cost is remembered."""
+    def remove(self, run_ids: Iterable[str]) -> None:
+        """All of them or none. What they have cost is remembered, and that something of them may be in their stores."""
         with self._engine.begin() as connection:
-            facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.id == run_id)).scalar()
-            if facts and (run := _run(facts)).spells:
-                bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
-                connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
-            connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id == run_id))
-            connection.execute(delete(_RUNS).where(_RUNS.c.id == run_id))
+            for run_id in run_ids:
+                facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.id == run_id)).scalar()
+                if not facts:
+                    continue
+                run = _run(facts)
+                if run.spells:
+                    bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
+                    connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
+                left = {"id": run.id, "name": run.name, "store": run.store, "snapshot": run.snapshot}
+                connection.execute(insert(_REMOVALS).values(left))
+                connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id == run_id))
+                connection.execute(delete(_RUNS).where(_RUNS.c.id == run_id))
+
+    def removals(self) -> list[Removal]:
+        """Of which something may still be in a store."""
+        with self._engine.connect() as connection:
+            return [Removal(*row) for row in connection.execute(select(_REMOVALS).order_by(_REMOVALS.c.id))]
+
+    def forget_removals(self, run_ids: Iterable[str]) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(delete(_REMOVALS).where(_REMOVALS.c.id.in_(list(run_ids))))
 
     def find(self, name: str) -> Run | None:
         with self._engine.connect() as connection:
@@ -169,6 +202,17 @@ class Database:
         with self._engine.connect() as connection:
             return [_run(facts) for _, facts in sorted(tuple(row) for row in connection.execute(query))]
 
+    def run_ids(self) -> set[str]:
+        with self._engine.connect() as connection:
+            return set(connection.execute(select(_RUNS.c.id)).scalars())
+
+    def ended_runs(self) -> list[Run]:
+        """Oldest first, without their packages."""
+        query = select(_RUNS.c.facts).where(_RUNS.c.state.in_([str(one) for one in RunState if one.ended]))
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(_RUNS.c.id)).scalars()
+            return [wire.from_plain(Run, json.loads(facts) | {"packages": {}}) for facts in rows]
+
     def snapshots_in_use(self) -> set[str]:
         with self._engine.connect() as connection:
             return {json.loads(facts)["snapshot"] for facts in connection.execute(select(_RUNS.c.facts)).scalars()}
@@ -199,6 +243,13 @@ class Database:
             found.append(Event(at, row["kind"], row["text"]))
             last = row["seq"]
         return found
+
+
+def _check_start(connection: Connection, run: Run) -> None:
+    """In the transaction that adds the run: nobody can remove the other one from here on."""
+    start = run.start
+    if start and not connection.execute(select(_RUNS.c.id).where(_RUNS.c.id == start.run_id)).scalar():
+        raise Conflict(f"`{start.name}` was removed, and its checkpoint with it", hint="see all with `stoker ps -a`")
 
 
 def _numbered(connection: Connection, run: Run) -> Run:

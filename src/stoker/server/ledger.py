@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stoker.engine.decision import Decision
@@ -103,11 +103,15 @@ class Ledger:
             pass
         return run
 
-    async def remove(self, run: Run) -> None:
+    async def remove(self, names: Sequence[str], check: Callable[[Run], None]) -> list[Run]:
+        """All of them or none: `check` raises for one that has to stay. Nothing of them is recorded from here on."""
         async with self.lock:
-            await call(self._database.remove, run.id)
-            self._open.pop(run.id, None)  # one that is over may still be tended
-
-    async def stop_recording(self, run: Run) -> None:
-        """What lies in the store of the run is about to be removed."""
-        await self._recorder.forget(run)
+            runs = list({run.id: run for run in [await self.find(name) for name in names]}.values())
+            for run in runs:
+                check(run)
+            await call(self._database.remove, [run.id for run in runs])
+            for run in runs:
+                self._open.pop(run.id, None)  # one that is over may still be tended
+        for run in runs:
+            await self._recorder.forget(run)
+        return runs

@@ -67,6 +67,15 @@ _STEPS: list[list[str]] = [
         "CREATE TABLE removed_runs (id VARCHAR(40) PRIMARY KEY, facts TEXT NOT NULL)",
     ],
     ["ALTER TABLE stores ADD COLUMN shared BOOLEAN NOT NULL DEFAULT FALSE"],
+    [
+        # Runs that were removed, and of which something may still lie in their store.
+        """CREATE TABLE removals (
+            id VARCHAR(40) PRIMARY KEY,
+            name VARCHAR(80) NOT NULL,
+            store VARCHAR(40) NOT NULL,
+            snapshot VARCHAR(64) NOT NULL
+        )""",
+    ],
 ]
 NEWEST = len(_STEPS)
 

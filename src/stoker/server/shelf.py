@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-import time
 from collections.abc import Collection
 from contextlib import suppress
 from typing import BinaryIO, cast
@@ -13,6 +12,7 @@ from stoker.errors import Corrupt, Missing, StokerError
 from stoker.model import layout, wire
 from stoker.model.snapshot import EntryKind, Snapshot
 from stoker.model.store import FOLDER
+from stoker.server.arrivals import Arrivals
 from stoker.server.stores import Stores
 from stoker.stores import Store
 from stoker.stores.blobstream import read_blobs
@@ -22,20 +22,34 @@ from stoker.stores.pacing import NEAR, pacing
 from stoker.stores.reader import open_object
 
 _IN_MEMORY_BYTES = 8 << 20
-_YOUNG_S = 3600.0  # a blob this young may belong to a submission that is just arriving
 
 
 class Shelf:
-    """Called from several threads. `near` has the files themselves, each once, where the store is far."""
+    """Called from several threads. `near` has the files themselves, each once, where the store is far. Whoever relies
+    on files that are there, or brings some, says so to `arrivals` first, so that they are not removed meanwhile."""
 
-    def __init__(self, store: Store, near: Shelf | None = None) -> None:
+    def __init__(
+        self, store: Store, near: Shelf | None = None, arrivals: Arrivals | None = None, name: str = FOLDER
+    ) -> None:
+        self._name = name
+        self._arrivals: Arrivals = near._arrivals if near else arrivals or Arrivals()
         self._near: Store = near._near if near else store
         self._far = store if near else None
-        self._known: set[str] = near._known if near else set()  # blobs seen nearby; only `tidy` takes any away
+        self._known: set[str] = near._known if near else set()  # blobs seen nearby; only `forget` takes any away
+
+    def register(self, snapshot: Snapshot) -> list[str]:
+        """What is missing of it; once nothing is, it is kept. What is there stays, and what arrives, until a run names
+        it or a while has passed."""
+        files = _hashes(snapshot)
+        with self._arrivals.using(self._name, snapshot.id, files):
+            missing = self.missing(snapshot)
+            if not missing:
+                self.keep(snapshot)
+            self._arrivals.expect(snapshot.id, files)
+        return missing
 
     def missing(self, snapshot: Snapshot) -> list[str]:
-        hashes = {entry.sha256 for entry in snapshot.entries if entry.kind is EntryKind.FILE}
-        return sorted(sha256 for sha256 in hashes - self._known if not self._has(sha256))
+        return sorted(sha256 for sha256 in _hashes(snapshot) - self._known if not self._has(sha256))
 
     def has(self, id: str) -> bool:
         """Whether nodes find it. Raises Corrupt where they would find something else."""
@@ -79,22 +93,32 @@ class Shelf:
         if not self._far:
             raise Missing(f"the store has no snapshot `{id}`")
         bundle = Bundle(self._far, id)
-        for sha256 in self.missing(bundle.snapshot):
-            content = bundle.get(layout.blob(sha256))
-            if hashlib.sha256(content).hexdigest() != sha256:
-                raise Corrupt(f"the store has damaged the code of the snapshot {id[:12]}")
-            self._near.put(layout.blob(sha256), content)
-            self._known.add(sha256)
-        self._near.put(layout.snapshot(id), wire.dump(bundle.snapshot))
+        with self._arrivals.using(FOLDER, id, _hashes(bundle.snapshot)):
+            for sha256 in self.missing(bundle.snapshot):
+                content = bundle.get(layout.blob(sha256))
+                if hashlib.sha256(content).hexdigest() != sha256:
+                    raise Corrupt(f"the store has damaged the code of the snapshot {id[:12]}")
+                self._near.put(layout.blob(sha256), content)
+                self._known.add(sha256)
+            self._near.put(layout.snapshot(id), wire.dump(bundle.snapshot))
         return bundle.snapshot
+
+    def size_bytes(self, id: str) -> int:
+        """Of its files, each once. Nothing is brought here to find out."""
+        with suppress(Missing):
+            entries = verified(self._near.get(layout.snapshot(id)), id).entries
+            return sum({entry.sha256: entry.size_bytes for entry in entries}.values())
+        there = self._far.list(layout.CODE.rstrip("/")) if self._far else ()
+        return sum(one.size_bytes for one in there if one.key == layout.code(id))
 
     def bring(self, id: str, source: Shelf) -> None:
         """A snapshot and all of its files from another one. Raises Missing where that does not have it."""
         snapshot = source.stock(id)
-        for sha256 in self.missing(snapshot):
-            self._near.put(layout.blob(sha256), open_object(source._near, layout.blob(sha256)))
-            self._known.add(sha256)
-        self.keep(snapshot)
+        with self._arrivals.using(self._name, id, _hashes(snapshot)):
+            for sha256 in self.missing(snapshot):
+                self._near.put(layout.blob(sha256), open_object(source._near, layout.blob(sha256)))
+                self._known.add(sha256)
+            self.keep(snapshot)
 
     def take(self, stream: BinaryIO) -> int:
         """Each blob is checked before it is kept under its hash, so that a hash in the store can be trusted."""
@@ -113,25 +137,20 @@ class Shelf:
             taken += 1
         return taken
 
-    def tidy(self, in_use: Collection[str], gone: str) -> None:
-        """Removes snapshots that no run names, and blobs that no snapshot names. A store that is far may hold code of
-        other servers: there, only the snapshot `gone` is removed."""
-        if self._far and gone not in in_use:
-            self._far.delete(layout.code(gone))
-        old = time.time() - _YOUNG_S
-        snapshots = list(self._near.list("snapshots"))
-        unused = {one.key for one in snapshots if _id(one.key) not in in_use and one.changed_at < old}
-        for key in unused:
-            self._near.delete(key)
-        needed: set[str] = set()
-        for one in snapshots:
-            if one.key not in unused:
-                needed |= {entry.sha256 for entry in wire.load(Snapshot, self._near.get(one.key)).entries}
-        for stored in list(self._near.list("blobs")):
-            sha256 = stored.key.rsplit("/", 1)[-1]
-            if sha256 not in needed and stored.changed_at < old:
-                self._known.discard(sha256)
-                self._near.delete(stored.key)
+    @property
+    def store(self) -> Store:
+        """What nodes read."""
+        return self._far or self._near
+
+    @property
+    def far(self) -> bool:
+        return self._far is not None
+
+    def forget(self, blobs: Collection[str]) -> None:
+        """Removes files of snapshots that are gone. Whoever looks for one from here on finds it missing."""
+        for sha256 in blobs:
+            self._known.discard(sha256)
+            self._near.delete(layout.blob(sha256))
 
     def _has(self, sha256: str) -> bool:
         try:
@@ -142,15 +161,16 @@ class Shelf:
         return True
 
 
-def _id(key: str) -> str:
-    return key.removeprefix("snapshots/").removesuffix(".json")
+def _hashes(snapshot: Snapshot) -> frozenset[str]:
+    return frozenset(entry.sha256 for entry in snapshot.entries if entry.kind is EntryKind.FILE)
 
 
 class Shelves:
     """One shelf for each store that runs are kept in. Called from several threads."""
 
-    def __init__(self, stores: Stores) -> None:
+    def __init__(self, stores: Stores, arrivals: Arrivals) -> None:
         self._stores = stores
+        self._arrivals = arrivals
         self._shelves: dict[str, tuple[Store, Shelf]] = {}
 
     def of(self, name: str) -> Shelf:
@@ -158,7 +178,7 @@ class Shelves:
         known = self._shelves.get(name)
         if known is None or known[0] is not store:  # opened anew: what was known of it may be of another time
             near = None if pacing(store) is NEAR else self.of(FOLDER)
-            known = self._shelves[name] = (store, Shelf(store, near))
+            known = self._shelves[name] = (store, Shelf(store, near, self._arrivals, name))
         return known[1]
 
     @property

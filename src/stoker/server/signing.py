@@ -8,7 +8,7 @@ from stoker.errors import HomeUnusable
 from stoker.server.keychain import Keychain
 from stoker.stores import sealed
 
-_NAME = "key of records"
+NAME = "key of records"  # in the keychain
 
 
 class Signing:
@@ -24,7 +24,7 @@ class Signing:
 
     def opened(self, store: str, key: str, data: bytes) -> bytes:
         """Raises Corrupt where this server has not written it there. Raises HomeUnusable where that cannot be told."""
-        if not self._key and self._keychain.get(_NAME) is None:
+        if not self._key and self._keychain.get(NAME) is None:
             raise HomeUnusable(
                 f"the key that records were signed with is not in {self._keychain.place}",
                 hint="unlock the keyring or restore the file, then try again; nothing was changed. Move the database "
@@ -35,8 +35,8 @@ class Signing:
     def _known(self) -> str:
         with self._lock:
             if not self._key:
-                self._key = self._keychain.get(_NAME) or ""
+                self._key = self._keychain.get(NAME) or ""
             if not self._key:
                 self._key = sealed.new_key()
-                self._keychain.keep(_NAME, self._key)
+                self._keychain.keep(NAME, self._key)
             return self._key

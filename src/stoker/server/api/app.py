@@ -18,6 +18,7 @@ from stoker.server.api import (
     checkpoints,
     datasets,
     health,
+    housekeeping,
     left,
     logs,
     metrics,
@@ -49,6 +50,7 @@ _NOUNS = (
     visits,
     money,
     budgets,
+    housekeeping,
 )
 
 
@@ -56,9 +58,13 @@ def build(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await service.ledger.load()
-        task = asyncio.create_task(service.reconciler.run(), name="reconciler")
+        tasks = [
+            asyncio.create_task(service.reconciler.run(), name="reconciler"),
+            asyncio.create_task(service.housekeeping.run(), name="housekeeping"),
+        ]
         yield
-        task.cancel()
+        for task in tasks:
+            task.cancel()
         service.database.close()
 
     app = _Api(

@@ -10,8 +10,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, Response
 
 from stoker import __version__
+from stoker.errors import Conflict
 from stoker.model.proof import LEAST_NONCE, MOST_NONCE, proof
+from stoker.server import accesses, signing
 from stoker.server.api.shape import answer, gives, service_of
+from stoker.server.outside import call
 
 router = APIRouter(tags=["server"])
 
@@ -46,6 +49,19 @@ async def health(request: Request) -> Response:
         "notices": service.notices,
     }
     return answer(facts)
+
+
+@router.post("/credentials/forget", responses=gives({"forgotten": int}, 409))
+async def forget_credentials(request: Request) -> Response:
+    """Every credential that this server keeps, for whoever removes Stoker from this computer: also those in the
+    system's keyring, where nobody would find them later. Refused while a run is under way."""
+    service = service_of(request)
+    if open_runs := [run.name for run in service.ledger.open if not run.state.ended]:
+        raise Conflict(f"`{open_runs[0]}` is under way", hint=f"end it first: `stoker cancel {open_runs[0]}`")
+    names = [signing.NAME, accesses.SEAL, *(f"store {store.name}" for store in service.stores.all)]
+    for name in names:
+        await call(service.keychain.forget, name)
+    return answer({"forgotten": len(names)})
 
 
 @router.post("/stop", responses=gives({"stopping": bool}))

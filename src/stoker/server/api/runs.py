@@ -24,7 +24,6 @@ from stoker.server.api.reading import body
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
 from stoker.server.inputs import Asked, Pinned, pin
 from stoker.server.outside import call
-from stoker.server.removal import remove_run
 from stoker.server.service import Service
 from stoker.server.timeline import agent_events
 
@@ -88,10 +87,21 @@ async def submit(request: Request) -> Response:
     if submission.name and not _NAME.fullmatch(submission.name):
         raise BadInput(f"`{submission.name}` cannot name a run", hint="use lower-case letters, digits, `-`, `_`, `.`")
     store = service.stores.named(submission.store).name if submission.store else service.stores.workspace.name
-    if not await call(service.shelves.fill, store, submission.snapshot):
-        raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
     if not service.providers[submission.job.on].features.shares_files:
         submission = replace(submission, here={})
+    await call(service.arrivals.begin, store, submission.snapshot)
+    try:
+        if not await call(service.shelves.fill, store, submission.snapshot):
+            raise NotFound(f"the store has no snapshot `{submission.snapshot}`", hint="submit again")
+        run = await _taken_in(service, submission, store)
+        service.arrivals.arrived(submission.snapshot)
+    finally:
+        service.arrivals.end(submission.snapshot)
+    service.reconciler.wake()
+    return answer(service.reconciler.live(run))
+
+
+async def _taken_in(service: Service, submission: Submission, store: str) -> Run:
     now = service.clock.now()
     start = await _start(service, submission)
     if start and submission.resumes and not submission.name:
@@ -108,8 +118,7 @@ async def submit(request: Request) -> Response:
         service.vault.forget(run.id)
         for key in pinned.listings:
             await call(service.stores.open(store).delete, key)
-    service.reconciler.wake()
-    return answer(service.reconciler.live(added))
+    return added
 
 
 @router.get("/runs", responses=gives(_PAGE))
@@ -194,16 +203,7 @@ async def evict(request: Request, name: str) -> Response:
 @router.delete("/runs/{name}", responses=gives({"removed": str}, 404, *OUTSIDE))
 async def remove(request: Request, name: str) -> Response:
     """An ended run, its bytes, and whatever code only it used."""
-    service = service_of(request)
-    run = await service.ledger.find(name)
-    if not run.state.ended:
-        raise Conflict(f"`{name}` is {run.state}", hint=f"cancel it first: `stoker cancel {name}`")
-    if run.kept_until:
-        raise Conflict(f"the node of `{name}` is kept", hint=f"give it back first: `stoker release {name}`")
-    await service.ledger.stop_recording(run)
-    await call(remove_run, service.stores.of(run), run.id)
-    await service.ledger.remove(run)
-    await call(lambda: service.shelves.of(run.store).tidy(service.database.snapshots_in_use(), run.snapshot))
+    await service_of(request).removals.remove([name])
     return answer({"removed": name})
 
 

@@ -32,9 +32,7 @@ async def register(request: Request, keep: bool = True, store: str = "") -> Resp
     snapshot = await body(request, Snapshot, _MANIFEST)
     await call(_check, snapshot)
     shelf = await call(_shelf, request, store)
-    missing = await call(shelf.missing, snapshot)
-    if keep and not missing:
-        await call(shelf.keep, snapshot)
+    missing = await call(shelf.register if keep else shelf.missing, snapshot)
     return answer({"id": snapshot.id, "missing": missing})
 
 

@@ -115,6 +115,9 @@ async def _check_unused(service: Service, name: str) -> None:
     if runs:
         what = f"the run `{runs[0]}` is" if len(runs) == 1 else f"{len(runs)} runs, such as `{runs[0]}`, are"
         raise Conflict(f"{what} kept in `{name}`", hint=f"remove what is no longer needed: `stoker rm {runs[0]}`")
+    if removed := [one.name for one in await call(service.database.removals) if one.store == name]:
+        why = "something of it is still there, and is being removed"
+        raise Conflict(f"the run `{removed[0]}` was kept in `{name}`: {why}", hint="try again in a minute")
     datasets = [version.name for version in await call(service.datasets.in_store, name)]
     if datasets:
         raise Conflict(
