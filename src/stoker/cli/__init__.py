@@ -44,6 +44,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "evict": "Take a run's machine away, to see what it does.",
         "release": "Release the node of a failed run that was kept.",
         "rm": "Remove ended runs and what is stored of them.",
+        "prune": "Remove old runs and what is stored of them.",
         "cleanup": "Find and remove machines that no run needs any more.",
     },
     "Set up": {
@@ -53,6 +54,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "workspace": "Use your team's cloud and store, from one file.",
         "admin": "Set up a cloud for a team, limit its costs, remove it.",
         "twin": "Start, stop or look at the twin, the simulated cloud.",
+        "uninstall": "List and remove what Stoker has left on this computer.",
         "schema": "Print the JSON Schema of the job file, for editors.",
         "completion": "Print the script that completes commands in a shell.",
     },

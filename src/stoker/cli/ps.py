@@ -35,6 +35,7 @@ _COLUMNS = (
     examples=[
         ("stoker ps", "what is under way, and the last 20"),
         ("stoker ps --experiment ants --state failed", "failed runs of one experiment"),
+        ("stoker ps -a --sizes", "what each run takes up"),
         ("stoker ps -a --json", "everything, for a program"),
     ],
 )
@@ -42,22 +43,30 @@ _COLUMNS = (
 @click.option("-n", "limit", type=click.IntRange(1), default=20, metavar="N", help="How many at most.  [default: 20]")
 @click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
 @click.option("--state", type=click.Choice(_STATES), metavar="STATE", help="Only these.")
+@click.option("--sizes", "weighed", is_flag=True, help="What each run takes up, in its store and on this computer.")
 @json_option()
-def command(everything: bool, limit: int, experiment: str, state: str | None, as_json: bool) -> None:
+def command(everything: bool, limit: int, experiment: str, state: str | None, weighed: bool, as_json: bool) -> None:
     """List runs: those under way first.
 
     Under way are runs that are queued, starting or running; they are all shown, then the newest of the others. STATE
     is one of these, or succeeded, failed, cancelled, or active for all that are under way.
     """
-    runs = _runs(Client.connect(), _ALL if everything else limit, experiment, state or "")
+    client = Client.connect()
+    runs = _runs(client, _ALL if everything else limit, experiment, state or "")
+    sizes = client.sizes(*(run.name for run in runs)) if weighed else None
     if as_json:
-        show_json({"runs": runs})
+        show_json({"runs": runs, "sizes": sizes} if sizes else {"runs": runs})
         return
     if not runs:
         wanted = experiment or state
         say("no such runs" if wanted else "no runs yet: `stoker init` writes a job file, `stoker run` runs it")
         return
     now = datetime.now(UTC)
+    if sizes:
+        from stoker.cli.sizetable import tell  # few ask for it
+
+        tell(runs, sizes, now)
+        return
     for line in table(_COLUMNS, [row(run, now) for run in runs], terminal.width(), paint_data):
         show(line)
     for run in runs:

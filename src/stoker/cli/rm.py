@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from stoker.cli import terminal, words
@@ -9,7 +11,7 @@ from stoker.cli.command import NEWEST, Command, json_option, run_arguments
 from stoker.cli.terminal import say, show_json
 from stoker.client.client import Client
 from stoker.client.handle import Run
-from stoker.errors import BadInput, Conflict, StokerError
+from stoker.errors import BadInput, Conflict
 
 
 @click.command(
@@ -25,9 +27,10 @@ from stoker.errors import BadInput, Conflict, StokerError
 def command(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     """Remove ended runs and what is stored of them.
 
-    Logs, metrics and stored outputs go; outputs that were brought to a folder of yours stay there. Nothing is removed
-    if one of the runs does not exist, is still going, or has a node or a store that is in the way. The name of an
-    experiment is refused. Without a terminal to ask on, `--yes` is needed.
+    Logs, metrics, checkpoints and stored outputs go, and code and environments that no other run uses; outputs that
+    were brought to a folder of yours stay there. Nothing is removed if one of the runs does not exist, is still going,
+    has a node that is kept, is about to be resumed by another run, or is in a store that cannot be reached. The name of
+    an experiment is refused. Without a terminal to ask on, `--yes` is needed.
     """
     client = Client.connect()
     meant = {name: client.run(name) for name in names}
@@ -37,29 +40,27 @@ def command(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     question = f"remove {words.count(len(runs), 'run')} ({', '.join(run.name for run in runs)}) for good?"
     if not terminal.confirmed(question, yes=yes, as_json=as_json):
         return 1
-    removed: list[str] = []
-    for run in runs:
-        try:
-            client.remove(run.name)
-        except StokerError as error:
-            left = [one.name for one in runs if one.name not in removed]
-            done = f"removed {', '.join(removed)}; " if removed else ""
-            error.message = f"{done}not removed: {', '.join(left)}: {error.message}"
-            raise
-        removed.append(run.name)
-        if not as_json:
-            say(f"removed {run.name}")
+    pending = client.remove(*(run.name for run in runs))
     if as_json:
-        show_json({"removed": removed})
+        show_json({"removed": [run.name for run in runs], "pending": pending})
+        return 0
+    for run in runs:
+        say(f"removed {run.name}")
+    tell_pending(pending)
     return 0
 
 
+def tell_pending(pending: Mapping[str, str]) -> None:
+    """What is gone, and of which something is still stored."""
+    for name, why in pending.items():
+        say(f"{name}: something of it is still in its store ({why}); the server goes on removing it")
+
+
 def _check(name: str, run: Run) -> None:
-    """Everything that would keep it from being removed, before anything is."""
+    """What would keep it from being removed, before anybody is asked; the server knows the rest."""
     if name not in (run.name, NEWEST):
         raise BadInput(f"`{name}` is an experiment, not a run", hint=f"name its runs: `stoker rm {run.name}`")
     if not run.state.ended:
         raise Conflict(f"`{run.name}` is {run.state}", hint=f"end it first: `stoker cancel {run.name}`")
     if run.facts.kept_until:
         raise Conflict(f"the node of `{run.name}` is kept", hint=f"give it back first: `stoker release {run.name}`")
-    run.log_list()  # its store has to be reached

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import ROUND_DOWN, Decimal
@@ -21,6 +21,7 @@ from stoker.model import wire
 from stoker.model.fields import nearest
 from stoker.model.job import Job
 from stoker.model.orders import Terminal
+from stoker.model.pruning import PruneRule
 from stoker.model.rehearsal import is_twin, twin_of
 from stoker.model.run import RunState
 from stoker.model.snapshot import Snapshot
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from stoker.client.submission import Plan
     from stoker.model.costs import Costs
     from stoker.model.forecast import Forecast
+    from stoker.model.pruning import Spared
+    from stoker.model.sizes import Sizes
 
 NEWEST = "last"
 _PAGE = 200
@@ -40,6 +43,8 @@ _CENT = Decimal("0.01")
 
 
 class Client:
+    """A server that runs are submitted to and asked for: `Client.connect()` finds this computer's, or starts it."""
+
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self.settings = settings
         self.connection = connection
@@ -72,7 +77,7 @@ class Client:
 
     def forecast(self, job: Job, currency: str = "USD", *, hours: float | None = None, both: bool = False) -> Forecast:
         """What the job is expected to take and to cost with each offer that fits it, and the cheapest way. `hours` is
-        how much work it is, instead of what earlier runs took; `both`: spot and on demand, whatever the job asks."""
+        how much work it is, instead of what earlier runs took; `both`: spot and on demand, unless the job says no."""
         from stoker.client.spending import forecast  # not needed to submit
 
         return forecast(self.connection, job, currency, hours, both=both)
@@ -167,9 +172,27 @@ class Client:
             return self._handle(newest[0]).refresh()  # a list leaves out what is long
         raise self._unknown(name)
 
-    def remove(self, name: str) -> None:
-        """Removes an ended run and everything the server holds of it. Outputs already brought back stay."""
-        self.connection.delete(f"/v1/runs/{quote(self.run(name).name, safe='')}")
+    def remove(self, *names: str) -> Mapping[str, str]:
+        """Removes ended runs and everything the server holds of them: all of them, or none where one cannot go. Outputs
+        already brought back stay. Names those of which something is still in a store, and why: the server tries on."""
+        from stoker.client.housekeeping import remove  # not needed to submit or follow
+
+        return remove(self.connection, [self.run(name).name for name in names])
+
+    def sizes(self, *names: str) -> Sizes:
+        """What runs take up in their stores and on the server's computer."""
+        from stoker.client.housekeeping import sizes  # not needed to submit or follow
+
+        return sizes(self.connection, names)
+
+    def prunable(
+        self, older_than: timedelta, *, keep_best: bool = False, experiment: str = ""
+    ) -> tuple[list[model.Run], list[Spared]]:
+        """Which runs ended longer ago than this, and which of those stay all the same: the newest of each experiment
+        always, with `keep_best` also its best. Removes nothing: give their names to `remove`."""
+        from stoker.client.housekeeping import prunable  # not needed to submit or follow
+
+        return prunable(self.connection, PruneRule(older_than.total_seconds(), keep_best, experiment))
 
     def compare(self, first: str, second: str) -> Difference:
         """What differs between two runs."""

@@ -79,6 +79,14 @@ def stop(settings: Settings) -> bool:
         return _stop(settings.home)
 
 
+@contextmanager
+def stopped(settings: Settings) -> Iterator[None]:
+    """This computer's server has ended, and nobody starts another one as long as this lasts."""
+    with _turn(settings.home):
+        _stop(settings.home)
+        yield
+
+
 def status(settings: Settings) -> dict[str, Any] | None:
     """What the server says of itself (version, pid, home, started_at, url), or None where none answers."""
     address = find(settings.home) if settings.local else _named(settings)

@@ -1,0 +1,116 @@
+"""`stoker prune`: old runs that are no longer wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from stoker.cli import terminal, words
+from stoker.cli.command import Command, json_option
+from stoker.cli.rm import tell_pending
+from stoker.cli.sizetable import tell
+from stoker.cli.terminal import say, show_json
+from stoker.client.client import Client
+from stoker.client.housekeeping import prune_rule, set_prune_rule
+from stoker.errors import BadInput
+from stoker.model.fields import Duration, Problems
+from stoker.model.pruning import PruneRule, Spared
+
+_MOST = 10_000  # that are removed at once
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker prune --older-than 30d --keep-best", "list what would go, and ask"),
+        ("stoker prune --older-than 7d --experiment ants --yes", "of one experiment, without being asked"),
+        ("stoker prune --older-than 30d --keep-best --daily", "from now on the server does it by itself"),
+        ("stoker prune --no-daily", "and from now on no longer"),
+    ],
+)
+@click.option("--older-than", default="", metavar="TIME", help="Runs that ended longer ago: `30d`, `12h`.")
+@click.option("--keep-best", is_flag=True, help="Keep the best run of each experiment, too.")
+@click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
+@click.option("--daily/--no-daily", default=None, help="Let the server do this by itself, or stop that.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@json_option()
+def command(older_than: str, keep_best: bool, experiment: str, daily: bool | None, yes: bool, as_json: bool) -> int:
+    """Remove old runs and what is stored of them.
+
+    What would go is listed first, with what it takes up. Runs that are under way stay, and so does the newest run of
+    each experiment; with --keep-best also the best one, by the metric that its job names in `retention.best` or
+    `stop_when` (where it names none: the newest that succeeded). All of them are removed or none, as by `stoker rm`.
+
+    With --daily the server follows the rule by itself, every day that it runs; `stoker prune` without options says
+    which rule there is.
+    """
+    client = Client.connect()
+    if not older_than:
+        return _without_age(client, keep_best or bool(experiment), daily, as_json)
+    rule = PruneRule(_seconds(older_than), keep_best, experiment)
+    gone, spared = client.prunable(timedelta(seconds=rule.older_than_s), keep_best=keep_best, experiment=experiment)
+    if len(gone) > _MOST:
+        say(f"{len(gone)} runs are old enough: the oldest {_MOST} of them go now")
+        gone = gone[:_MOST]
+    names = [run.name for run in gone]
+    sizes = client.sizes(*names)
+    if as_json and not yes:
+        show_json({"would_remove": names, "spared": spared, "sizes": sizes, "removed": [], "pending": {}})
+        return 0
+    if not as_json:
+        _tell_spared(spared)
+        if gone:
+            tell(gone, sizes, datetime.now(UTC))
+    if daily and not terminal.confirmed(f"let the server remove {_words(rule)} every day?", yes=yes):
+        return 1
+    if gone and not terminal.confirmed(f"remove {words.count(len(gone), 'run')} for good?", yes=yes):
+        return 1
+    if daily is not None:
+        set_prune_rule(client.connection, rule if daily else None)
+    pending = client.remove(*names) if gone else {}
+    if as_json:
+        show_json({"would_remove": names, "spared": spared, "sizes": sizes, "removed": names, "pending": pending})
+        return 0
+    own = sum(one.stored - one.code for one in sizes.runs.values())  # other runs may have the same code
+    say(f"removed {words.count(len(gone), 'run')}" + (f": {words.size(own)} and unused code are freed" if gone else ""))
+    tell_pending(pending)
+    if daily:
+        say(f"the server removes {_words(rule)} every day from now on; `stoker prune --no-daily` ends that")
+    return 0
+
+
+def _without_age(client: Client, wanted: bool, daily: bool | None, as_json: bool) -> int:
+    if daily or wanted:
+        raise BadInput("--older-than is missing: how old are runs that may go?", hint="stoker prune --older-than 30d")
+    if daily is False:
+        set_prune_rule(client.connection, None)
+    rule = prune_rule(client.connection)
+    if as_json:
+        show_json({"rule": rule})
+    elif rule:
+        say(f"the server removes {_words(rule)} every day; `stoker prune --no-daily` ends that")
+    else:
+        say("the server removes no run by itself; `stoker prune --older-than 30d` lists old ones")
+    return 0
+
+
+def _tell_spared(spared: Sequence[Spared]) -> None:
+    for one in spared:
+        say(f"keeps {one.name}: {one.why}")
+
+
+def _words(rule: PruneRule) -> str:
+    whose = f"runs of {rule.experiment}" if rule.experiment else "runs"
+    kept = "the newest and the best of each experiment" if rule.keep_best else "the newest of each experiment"
+    return f"{whose} that ended more than {words.duration(rule.older_than_s)} ago, but {kept},"
+
+
+def _seconds(text: str) -> float:
+    if text.strip() in ("0", "0s", "0d"):
+        return 0.0
+    try:
+        return Duration().read(text, "--older-than")
+    except Problems as found:
+        raise BadInput(str(found.problems[0])) from None
