@@ -17,6 +17,11 @@ def test_a_plan_for_a_cloud_that_is_not_set_up_shows_list_prices_and_a_run_is_re
     assert "for 10 hours of work" in shown and "the budget is $20.00" in shown
     told = json.loads(shell.stoker("plan", "--on", "azure", "--twin", "--json").stdout)
     assert told["plan"]["offer"]["provider"] == "azure-twin" and told["plan"]["offer"]["priced_at"]
+    fixed = shell.stoker("plan", *asked, "--set", "spot=false", "--budget", "200").stdout
+    assert "on demand" in fixed and " spot " not in fixed, "what the job rules out is not proposed"
+    wrong = shell.stoker("plan", "--on", "azure", "--gpu", "A11", code=2).stderr
+    assert "expected a GPU that `azure` has, such as `T4`, `A10`" in wrong
+    assert "expected a cloud that has a twin: `azure`" in shell.stoker("plan", "--twin", code=2).stderr
     refused = shell.stoker("run", "--on", "azure", code=None)
     assert refused.returncode != 0 and "Azure is not set up on this computer" in refused.stderr
     assert "no runs yet" in shell.stoker("ps").stderr

@@ -20,7 +20,7 @@ from stoker.client.client import Client
 from stoker.client.datamark import DataUse
 from stoker.client.spelling import usd
 from stoker.client.submission import Plan
-from stoker.model.rehearsal import twin_of
+from stoker.model.rehearsal import is_twin, twin_of
 
 
 @click.command(
@@ -61,7 +61,8 @@ def command(
     started or spent. Budgets are in dollars, whatever else is quoted.
 
     Before a cloud is set up, common machines are shown at the list prices that come with Stoker, and their date. With
-    --hours, --gpu, --budget or --deadline, offers on demand and spot are both shown, also those that are out of reach.
+    --hours, --gpu, --budget or --deadline, offers on demand and spot are both shown (unless the job says
+    `spot: false`), also those that are out of reach.
     """
     given = {field: asked[field] for field in ("gpu", "budget", "deadline") if asked[field]}
     sets = (*sets, *(f"{field}={value}" for field, value in given.items()))
@@ -82,7 +83,16 @@ def command(
         show(line)
     for line in offer_lines(forecast, datetime.now(UTC), terminal.width(), paint_data) if forecast else ():
         show(line)
-    say("nothing has been done; next: stoker run")
+    say(f"nothing has been done; next: {_next(plan, on, twin=asked['twin'])}")
+
+
+def _next(plan: Plan, on: str, *, twin: bool) -> str:
+    """The command that does it, or what has to come before that."""
+    where = f" --on {on}" if on else ""
+    if plan.offer and plan.offer.unready and not is_twin(plan.job.on):
+        setup = "docs/guides/first-cloud-run.md shows how it is set up"
+        return f"stoker run{where} --twin rehearses it for nothing; {setup}"
+    return f"stoker run{where}{' --twin' if twin else ''}"
 
 
 def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:

@@ -12,16 +12,20 @@ from stoker.model.fields import nearest
 from stoker.model.job import Job, Launcher
 from stoker.model.node import Need, Offer
 from stoker.model.orders import Terminal
-from stoker.model.rehearsal import is_twin
+from stoker.model.rehearsal import is_twin, original
 from stoker.providers import Provider
 
 _STARTERS = (Launcher.TORCHRUN, Launcher.MPI)  # which start processes of their own
+_GPUS = ("T4", "A10", "V100", "A100", "H100")  # that people ask for: whether a provider has one is asked of it
 
 
 def admit(job: Job, providers: Mapping[str, Provider], *, data_follows: bool = False) -> Offer:
     """The offer the job would take. Raises JobInvalid with everything that stands in its way; with `data_follows`, data
     that is yet to be put into the store does not."""
     provider = providers.get(job.on)
+    if provider is None and is_twin(job.on) and original(job.on) in providers:
+        clouds = ", ".join(f"`{original(name)}`" for name in providers if is_twin(name))
+        raise JobInvalid([Problem("on", f"`{original(job.on)}`", f"a cloud that has a twin: {clouds}")])
     if provider is None:
         expected = "a provider or cluster: " + ", ".join(f"`{name}`" for name in providers)
         raise JobInvalid([Problem("on", f"`{job.on}`", expected, nearest(job.on, providers))])
@@ -62,6 +66,9 @@ def _unfit(job: Job, provider: Provider) -> Problem:
     if need.size and (others := provider.offers(Need(nodes=need.nodes, spot=need.spot, region=need.region))):
         sizes = sorted({offer.size for offer in others})
         return Problem("size", f"`{job.size}`", f"a size that `{job.on}` has", nearest(need.size, sizes))
+    if need.gpu and (known := [one for one in _GPUS if provider.offers(replace(need, gpu=one))]):
+        names = ", ".join(f"`{one}`" for one in known)
+        return Problem("gpu", f"`{job.gpu}`", f"a GPU that `{job.on}` has, such as {names}", nearest(need.gpu, known))
     return Problem("on", f"`{job.on}`", f"a provider that has {_spelled(job)}")
 
 

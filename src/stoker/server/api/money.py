@@ -35,7 +35,7 @@ class ForecastRequest:
     job: Job
     currency: str = "USD"  # in which prices are quoted besides
     hours: float | None = None  # of work, where no earlier run has to tell; None: they do
-    both: bool = False  # spot and on demand, whatever the job asks for
+    both: bool = False  # spot and on demand, unless the job rules spot out
 
 
 @router.post("/forecast", openapi_extra=takes(ForecastRequest), responses=gives(Forecast, 404, *OUTSIDE))
@@ -48,7 +48,8 @@ async def expect(request: Request) -> Response:
     admit(asked.job, service.providers, data_follows=True)
     provider = service.providers[asked.job.on]
     kinds = needs(asked.job)
-    kinds += [replace(need, spot=not need.spot) for need in kinds[:1] if asked.both and len(kinds) == 1]
+    if asked.both and len(kinds) == 1 and asked.job.spot is not False:
+        kinds.append(replace(kinds[0], spot=not kinds[0].spot))
     wanted = [replace(need, currency=asked.currency.upper()) for need in kinds]
     offers = [offer for need in wanted for offer in await call(provider.offers, need)]
     rows = await call(service.database.page, _EARLIER, "", asked.job.name, "")
