@@ -3,6 +3,7 @@ is out of date."""
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import sys
@@ -48,6 +49,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "cli.md": cli_page(),
         REFERENCE / "errors.md": errors_page(),
         REFERENCE / "api.md": api_page(),
+        REFERENCE / "python.md": python_page(),
         REFERENCE / "schema.json": json.dumps(schema(), indent=2, ensure_ascii=False) + "\n",
     }
 
@@ -352,6 +354,20 @@ def _shape(name: str, shape: Mapping[str, Any]) -> str:
 def _given(shape: Mapping[str, Any]) -> str:
     value = shape.get("default")
     return "none" if value in (None, "") else f"`{json.dumps(value)}`"
+
+
+# The Python SDK
+
+
+def python_page() -> str:
+    """By a program beside this one, which tests load by its path, too."""
+    place = Path(__file__).with_name("pythonpage.py")
+    spec = importlib.util.spec_from_file_location("docs_pythonpage", place)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    text: str = module.page(_NOTE)
+    return text
 
 
 # Markdown

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import inspect
 import re
 import shlex
 import sys
@@ -15,6 +16,8 @@ from types import ModuleType
 import click
 import pytest
 
+import stoker
+import stoker.checkpoint
 from stoker.cli import cli
 from stoker.client import jobfile
 from stoker.errors import JobInvalid, NotSetUp, StokerError
@@ -103,6 +106,29 @@ def test_every_error_is_documented_with_a_sentence() -> None:
     for one in script("generate").error_classes():
         assert f"| `{one.code}` | `{one.__name__}` |" in page
         assert one.__doc__, one
+
+
+def test_everything_public_of_the_python_packages_is_in_the_reference_with_a_sentence() -> None:
+    page = (REFERENCE / "python.md").read_text(encoding="utf-8")
+    sdk = script("pythonpage")
+    for package in (stoker, stoker.checkpoint):
+        for name in package.__all__:
+            assert f"### {package.__name__}.{name}\n" in page
+            assert inspect.getdoc(getattr(package, name)), name
+    members = [(one, name, member) for one in sdk.public_classes() for name, member in sdk.public_members(one)]
+    assert len(members) > 50
+    undocumented = [f"{one.__name__}.{name}" for one, name, member in members if not inspect.getdoc(member)]
+    assert undocumented == []
+    assert [f"{one.__name__}.{name}" for one, name, _ in members if f"- **`{name}" not in page] == []
+    returned = {one.__name__ for one in sdk.returned()}
+    assert {"Metrics", "Log", "Receipt", "Costs", "Plan", "Datasets", "RunState"} <= returned
+    for framework in ("keras", "lightning", "huggingface"):
+        assert f"### stoker.checkpoint.{framework}.StokerCallback\n" in page
+
+
+def test_the_public_names_are_those_that_can_be_imported() -> None:
+    for package in (stoker, stoker.checkpoint):
+        assert sorted(package._HOMES) == sorted(package.__all__)
 
 
 def test_error_codes_are_told_apart() -> None:
@@ -217,7 +243,7 @@ def test_every_command_in_the_docs_exists_with_its_options(page: Path) -> None:
         words = words[: words.index("--")] if "--" in words else words  # what follows is another program's
         path = next((" ".join(words[:end]) for end in (4, 3, 2) if " ".join(words[:end]) in known), "")
         assert path, f"{page}: {line}"
-        options = {name for one in known[path].params for name in one.opts} | {"--help"}
+        options = {name for one in known[path].params for name in (*one.opts, *one.secondary_opts)} | {"--help"}
         used = {word.partition("=")[0] for word in words if re.fullmatch(r"--[a-z][a-z-]*(=.*)?|-[a-z]", word)}
         assert used <= options, f"{page}: {line}"
 

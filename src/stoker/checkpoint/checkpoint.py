@@ -96,6 +96,7 @@ class Checkpoint:
 
     @property
     def position(self) -> Position:
+        """Where in its data the training is."""
         return self._progress.position
 
     @property
@@ -205,9 +206,11 @@ class Checkpoint:
         return name in self._progress.values
 
     def get(self, name: str, default: Any = None) -> Any:
+        """A value of your own that is saved with the rest: `state["best"] = 0.97` sets one."""
         return self._progress.values.get(name, default)
 
     def setdefault(self, name: str, default: Any) -> Any:
+        """The value of this name; where there is none, this becomes it."""
         return self._progress.values.setdefault(name, default)
 
     # Saving

@@ -66,6 +66,7 @@ class Run:
 
     @property
     def name(self) -> str:
+        """`<job name>-<n>`, or as it was called when it was submitted."""
         return self.facts.name
 
     @property

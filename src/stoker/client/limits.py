@@ -12,10 +12,13 @@ from stoker.model.money import LimitState, Period
 
 
 class Limits:
+    """What people may spend, as an administrator sets it."""
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def all(self) -> list[LimitState]:
+        """With what is used of each."""
         return _read(self._connection.get("/v1/limits"))
 
     def save(self, period: Period, usd: Decimal | str | float, person: str = "") -> list[LimitState]:

@@ -80,6 +80,7 @@ class Datasets:
         return self._registry.versions(name)
 
     def show(self, ref: str) -> DatasetVersion:
+        """One version: the newest, unless `ref` names another."""
         reference(ref)
         return self._registry.resolve(ref)
 
