@@ -303,7 +303,8 @@ def _of_files(evidence: Evidence, files: Sequence[FileChange]) -> Diagnosis:
     folder, outputs = evidence.checkpoints, evidence.outputs
     if missing:
         reason = (
-            f"`{missing[0].path}` is missing: it was written before an eviction, and outputs start empty afterwards"
+            f"`{missing[0].path}` is missing: it was written before an eviction and after the last checkpoint, "
+            "and the script did not write it again"
         )
         advice = f"write it at the end, or have `{outputs}` put back as well"
         return Diagnosis(reason, advice, remedies.outputs_kept(folder, outputs))
