@@ -62,9 +62,9 @@ class _Relay:
 
     def _wait(self) -> None:
         room = self._person is None or len(self._shown) < MOST_PENDING
-        reads: list[object] = [self._master] if room else []
+        reads: list[int | socket.socket] = [self._master] if room else []
         reads.append(self._person or self._listener)
-        writes: list[object] = [self._person] if self._person and self._shown else []
+        writes: list[int | socket.socket] = [self._person] if self._person and self._shown else []
         writes += [self._master] if self._typed else []
         select.select(reads, writes, [], 1.0)
 
