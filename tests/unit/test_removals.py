@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stoker.engine.decision import Decision
 from stoker.errors import Conflict, NotFound, StoreUnavailable
 from stoker.model import layout
 from stoker.model.job import Job
@@ -114,7 +115,11 @@ def test_nothing_of_removed_runs_is_left(world: World) -> None:
         ({"land_in": "/x", "output_files": 1}, "are being brought back"),
     ],
 )
-def test_one_run_that_has_to_stay_keeps_all(world: World, facts: dict[str, object], says: str) -> None:
+def test_one_run_that_has_to_stay_keeps_all(
+    world: World, facts: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stoker.server.removals.LANDING_S", 0.0)
+
     async def live() -> None:
         runs = [await world.add(1), await world.add(2, **facts), await world.add(3)]
         await world.removals.remove([run.name for run in runs])
@@ -188,6 +193,19 @@ def test_two_who_remove_the_same_run_at_once_do_no_harm(world: World) -> None:
     outcomes = asyncio.run(live())
     assert {} in outcomes
     assert all(one == {} or isinstance(one, NotFound) for one in outcomes), outcomes
+    assert world.stored() == set()
+
+
+def test_outputs_that_are_being_brought_back_are_waited_for(world: World) -> None:
+    async def live() -> dict[str, str]:
+        run = await world.add(1, land_in="/x", output_files=1)
+        removing = asyncio.create_task(world.removals.remove([run.name]))
+        await asyncio.sleep(0.1)
+        assert world.database.run_ids() == {run.id}
+        await world.ledger.change(run.name, lambda seen: Decision(replace(seen, landed="/x/ants-1")))
+        return await removing
+
+    assert asyncio.run(live()) == {}
     assert world.stored() == set()
 
 

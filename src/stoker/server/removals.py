@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from stoker.server.unusedcode import UnusedCode
 log = logging.getLogger(__name__)
 
 ANSWER_S = 20.0  # a caller waits no longer for what is stored: that goes on by itself
+LANDING_S = 10.0  # outputs of a run that has just ended are waited for
 _AT_ONCE = 8
 
 
@@ -44,7 +46,7 @@ class Removals:
         one of the runs has to stay, or its store cannot be reached now."""
         stores: dict[str, Run] = {}
         for name in names:
-            run = await self._ledger.find(name)
+            run = await self._landed(name)
             self.check(run)
             stores[run.store] = run
         for run in stores.values():
@@ -56,6 +58,14 @@ class Removals:
         await asyncio.wait([task], timeout=ANSWER_S)
         waiting = {one.id for one in await call(self._database.removals)}
         return {run.name: self._why(run.name) for run in removed if run.id in waiting}
+
+    async def _landed(self, name: str) -> Run:
+        """The run, once its outputs are where they belong, if that does not take long."""
+        run = await self._ledger.find(name)
+        give_up = time.monotonic() + LANDING_S
+        while run.landing and time.monotonic() < give_up:
+            run = await self._ledger.wait(name, run.version, 0.5)
+        return run
 
     def check(self, run: Run) -> None:
         """Raises Conflict where it cannot be removed now, with what to do."""
