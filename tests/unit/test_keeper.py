@@ -6,16 +6,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from test_keeping import CountingStore, Run
 
+from stoker.agent import keeper
 from stoker.agent.keeper import Keeper
+from stoker.agent.noticing import Noticing
 from stoker.agent.pace import Trouble
 from stoker.agent.priority import AHEAD, Priority
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
+from stoker.model.orders import Notice
 from stoker.model.wire import load
 
 
@@ -66,13 +70,13 @@ def eventually(done: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def test_what_is_finished_when_a_notice_comes_is_committed_at_once_and_once(kept: Kept) -> None:
-    time.sleep(0.3)
-    assert kept.sets() == [], "it waits for a quiet moment"
+def test_what_is_finished_when_a_notice_comes_is_committed_at_once_and_once(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "INSURE_S", 1000.0)
     kept.keeper.insure()
     eventually(kept.sets)
-    time.sleep(0.5)
-    assert len(kept.sets()) == 1, "the last commit comes later"
+    eventually(lambda: not kept.keeper._hurried)  # the last commit comes later
     assert [kind for kind, _ in kept.run.events] == [], "and is the one that is told of"
 
 
@@ -82,6 +86,29 @@ def test_the_last_commit_is_made_after_the_insurance(kept: Kept) -> None:
     kept.keeper.hurry(for_good=True)
     eventually(lambda: len(kept.sets()) >= 2)
     eventually(lambda: "notice-committed" in [kind for kind, _ in kept.run.events])
+
+
+class NoRanks:
+    """Nobody catches SIGTERM."""
+
+    def listeners(self) -> list[int]:
+        return []
+
+    def forget_who_was_told(self) -> None:
+        pass
+
+
+def test_a_notice_of_half_a_minute_is_not_waited_out_before_a_first_commit(kept: Kept) -> None:
+    noticing = Noticing(kept.run.folder, kept.keeper, kept.run.tell)
+    now = datetime.now(UTC)
+    noticing.see(Notice(now, now + timedelta(seconds=30)))
+    try:
+        noticing.act(NoRanks())  # type: ignore[arg-type]  # all that is asked of them
+        assert kept.keeper._insuring or kept.sets()
+        eventually(kept.sets)
+    finally:
+        noticing.see(None)
+        noticing.act(NoRanks())  # type: ignore[arg-type]  # likewise
 
 
 def nice_of_threads() -> set[int]:
