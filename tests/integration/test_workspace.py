@@ -122,14 +122,15 @@ def stranger() -> Iterator[tuple[str, list[bytes]]]:
     server.close()
 
 
+@pytest.mark.parametrize("field", ["secret_file", "ca_file", "client"])
 def test_a_file_that_asks_for_a_private_key_is_refused_before_anybody_is_asked(
-    shell: Shell, stranger: tuple[str, list[bytes]]
+    shell: Shell, stranger: tuple[str, list[bytes]], field: str
 ) -> None:
     host, heard = stranger
     key = shell.write("id_rsa", "-----BEGIN OPENSSH PRIVATE KEY-----\nhush\n")
-    asked = {**ACCOUNT, "tenant": "t", "client": "c", "secret_file": str(key), "login": f"https://{host}"}
+    asked = {**ACCOUNT, "tenant": "t", field: str(key), "login": f"https://{host}"}
     told = shell.stoker("workspace", "use", str(hand_over(shell, account=asked)), "--trust", host, code=2)
-    assert "a field that a hand-over must not have: `accounts.azure." in told.stderr
+    assert f"a field that a hand-over must not have: `accounts.azure.{field}`" in told.stderr
     assert not heard and not shell.home.exists()
 
 
