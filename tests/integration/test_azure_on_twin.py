@@ -36,7 +36,7 @@ def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @in_both_weathers
 def test_evicted_with_notice_it_goes_on_elsewhere_and_nothing_is_left(user: tuple[Shell, Cloud]) -> None:
     shell, cloud = user
-    steps = 3 * STEPS if cloud.hostile() else STEPS  # it is at work when the notice comes, however late that is
+    steps = 3 * STEPS // 2 if cloud.hostile() else STEPS  # it is at work when the notice comes, however late that is
     begin(shell, "noticed", steps)
     reaches(shell, "noticed", 5)
     (vm,) = cloud.running()
