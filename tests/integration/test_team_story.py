@@ -130,7 +130,7 @@ def test_the_administrators_own_twin_needs_no_consent(team: Team) -> None:
 def test_her_job_runs_with_her_own_rights_and_nothing_is_taken_from_under_it(team: Team) -> None:
     before = team.cloud()["resources"]
     team.anna.write("train.py", TRAIN)
-    steps = "400" if team.hostile else "50"  # it is still at work when somebody wants to remove everything
+    steps = "400" if team.hostile else "150"  # it is still at work when somebody wants to remove everything
     team.anna.job("python3 train.py", on="azure", env={"STEPS": steps})
     team.anna.stoker("run", "--detach", "--name", "first")
     team.anna.wait_for(lambda: "training" in team.anna.stoker("logs", "first").stdout, "its first line", 90)
