@@ -20,7 +20,7 @@ from stoker.client.nodes import Nodes
 from stoker.client.spelling import usd
 from stoker.errors import StokerError
 from stoker.model.finding import Finding, Verdict
-from stoker.model.job import Fallback, Job, Spot
+from stoker.model.job import Environment, Fallback, Job, Packages, Spot
 from stoker.model.receipt import Receipt
 from stoker.model.run import Attempt, AttemptState, Event, RunState
 
@@ -52,8 +52,16 @@ Path(os.environ["STOKER_OUTPUTS"], "steps.txt").write_text(str(step))
 
 
 def proof_job(cloud: str, spend: Decimal) -> Job:
-    spot = Spot(fallback=Fallback.NONE)
-    return Job(name=NAME, run="python3 heart.py", on=cloud, spot=spot, budget=spend, time_limit=_TIME_LIMIT_S)
+    """With the machine's own Python: what an installation takes is not what is measured."""
+    return Job(
+        name=NAME,
+        run="python3 heart.py",
+        environment=Environment(packages=Packages.NONE),
+        on=cloud,
+        spot=Spot(fallback=Fallback.NONE),
+        budget=spend,
+        time_limit=_TIME_LIMIT_S,
+    )
 
 
 @dataclass
