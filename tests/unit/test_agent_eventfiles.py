@@ -18,7 +18,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.util.tensor_util import make_tensor_proto
 
 from stoker.agent.eventfiles import EventFile, Scalar, scalars
-from stoker.agent.metrics import EventFilePoints, metric_name
+from stoker.agent.metrics import EventFilePoints, event_files, metric_name
 
 
 def simple(tag: str, value: float) -> Summary:
@@ -104,6 +104,15 @@ def test_the_folder_of_a_split_is_part_of_the_name() -> None:
     assert metric_name("logs/validation/events.out.tfevents.1", "epoch_loss") == "validation/epoch_loss"
     assert metric_name("logs/version_0/events.out.tfevents.1", "loss") == "loss"
     assert metric_name("events.out.tfevents.1", "loss") == "loss"
+
+
+def test_files_where_lightning_and_tensorboard_write_by_default_are_found(tmp_path: Path) -> None:
+    written(tmp_path / "lightning_logs" / "version_0", simple("earlier", 0.5))  # restored with a checkpoint
+    written(tmp_path / "runs" / "own", simple("in_outputs", 0.5))
+    sources = event_files(tmp_path, tmp_path / "runs" / "own", 0, {})
+    written(tmp_path / "lightning_logs" / "version_1", simple("train_loss", 0.25))
+    points = [point for one in sources for point in one.fresh(final=True)]
+    assert [dict(point.values) for point in points] == [{"in_outputs": 0.5}, {"train_loss": 0.25}]
 
 
 def test_files_anywhere_below_the_outputs_are_found(tmp_path: Path) -> None:

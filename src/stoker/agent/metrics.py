@@ -79,6 +79,9 @@ def logged_points(file: Path) -> LinePoints:
     return LinePoints(file, logged)
 
 
+_LOG_FOLDERS = ("lightning_logs", "runs")
+
+
 class EventFilePoints:
     """TensorBoard event files anywhere below the outputs. `read` says of files how much of them was read before."""
 
@@ -105,6 +108,18 @@ class EventFilePoints:
                     yield Point(scalar.at, self._rank, scalar.step, {name: value})
         now = time.monotonic()
         self._due = now + max(EVENT_FILES_EVERY_S, 20 * (now - start))  # a large tree is looked at more rarely
+
+
+def event_files(work: Path, outputs: Path, rank: int, read: Mapping[str, int]) -> list[EventFilePoints]:
+    """Those below the outputs, and in the folders that TensorBoard and Lightning write to unless they are told
+    otherwise. What lies there before the script begins is of an earlier attempt."""
+    found = [EventFilePoints(outputs, rank, read)]
+    for folder in (work / name for name in _LOG_FOLDERS):
+        if not folder.is_relative_to(outputs) and not outputs.is_relative_to(folder):
+            below = walk(str(folder), lambda _path, _error: None)
+            lying = {path: entry.stat().st_size for path, entry in below if entry and entry.is_file()}
+            found.append(EventFilePoints(folder, rank, lying))
+    return found
 
 
 def metric_name(path: str, tag: str) -> str:

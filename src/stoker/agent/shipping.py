@@ -9,7 +9,7 @@ from stoker.agent.counters import CountedLines, Counters
 from stoker.agent.csvfiles import CsvPoints
 from stoker.agent.logs import LogShipper, RankLog
 from stoker.agent.masking import Masking
-from stoker.agent.metrics import EventFilePoints, MetricsShipper, logged_points
+from stoker.agent.metrics import MetricsShipper, event_files, logged_points
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.outputs import Mirror, OutputsShipper
 from stoker.agent.pace import Trouble
@@ -67,7 +67,7 @@ class Shipping:
         metrics.sources = [
             CountedLines(self._folder.log(ranks[0]), self.counters),
             logged_points(self._folder.metrics),
-            EventFilePoints(self._outputs, ranks[0], read),
+            *event_files(self._folder.work, self._outputs, ranks[0], read),
             CsvPoints(self._folder.work, self._outputs, ranks[0], read),
         ]
         for rank in ranks:  # behind the others, which say what need not be guessed

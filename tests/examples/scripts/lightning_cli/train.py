@@ -33,5 +33,5 @@ if __name__ == "__main__":
     L.seed_everything(0)
     x = torch.randn(64, 4)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, x.sum(1, keepdim=True)), batch_size=32)
-    trainer = L.Trainer(max_epochs=args.max_epochs, accelerator="cpu", enable_progress_bar=False)
+    trainer = L.Trainer(max_epochs=args.max_epochs, accelerator="cpu", enable_progress_bar=False, log_every_n_steps=1)
     trainer.fit(Net(), loader, ckpt_path=args.ckpt_path)
