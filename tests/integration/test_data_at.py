@@ -27,3 +27,15 @@ def test_ignored_data_is_named_by_the_plan_and_found_with_the_line_it_proposes(s
     shell.job("python train.py", data={"shakespeare": {"path": "data/shakespeare", "at": "data/shakespeare"}})
     assert "is not sent" not in shell.stoker("plan").stdout
     assert shell.stoker("run").stdout == "to be\n"
+
+
+def test_init_writes_the_lines_that_bring_data_which_would_not_be_sent(shell: Shell) -> None:
+    shell.write("train.py", SCRIPT + '    print(open("../shared/words.txt").read())\n')
+    shell.write("data/shakespeare/train.bin", "to be")
+    shell.write("../shared/words.txt", "or not")
+    shell.write(".gitignore", "data/\n")
+    said = shell.stoker("init", "--force").stderr
+    assert (
+        "shakespeare: data/shakespeare" in said and "words: ../shared/words.txt" in said and "is not sent" not in said
+    )
+    assert shell.stoker("run").stdout == "to be\nor not\n"
