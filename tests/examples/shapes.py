@@ -20,7 +20,7 @@ class Story(NamedTuple):
     each: int = 1  # units between two of the lines
     prepare: str = ""
     quick: bool = False  # part of every check
-    needs: str = ""  # a package that is not installed for tests
+    beside: str = ""  # where a package lies that cannot be installed with the others, in `.services`
 
 
 class Shape(NamedTuple):
@@ -85,7 +85,7 @@ SHAPES = {
         "python train.py",
         "outputs",
         ("ckpt_hydra",),
-        Story(r"^epoch (\d+) ", "train/loss", "ckpt_hydra/epoch_039.pt", needs="hydra"),
+        Story(r"^epoch (\d+) ", "train/loss", "ckpt_hydra/epoch_039.pt", beside="hydra"),
     ),
     "imagenet": Shape(
         "python main.py",
@@ -123,7 +123,7 @@ SHAPES = {
         "python train_lgb.py",
         "lgb_models",
         ("lgb_models",),
-        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 8, 2, needs="lightgbm"),
+        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 8, 2),
     ),
     "lightning_autoencoder": Shape(
         "python autoencoder.py",
@@ -179,7 +179,7 @@ SHAPES = {
         "python tune.py",
         "outputs",
         ("study.db", "best_params.pkl"),
-        Story(r"Trial (\d+) finished", "value", "best_params.pkl", needs="optuna"),
+        Story(r"Trial (\d+) finished", "value", "best_params.pkl"),
     ),
     "outside_data": Shape(
         "python train.py",
@@ -206,7 +206,7 @@ SHAPES = {
         "python fit_classifier.py",
         "models",
         ("models",),
-        Story(r"^epoch: (\d+) ", "accuracy", "classifier.joblib", needs="sklearn"),
+        Story(r"^epoch: (\d+) ", "accuracy", "classifier.joblib"),
     ),
     "src_layout": Shape(
         "python src/train.py",
@@ -247,7 +247,7 @@ SHAPES = {
         "python train_xgb.py",
         "xgb_models",
         ("xgb_models", "model.json"),
-        Story(r"^(\d+) rounds are done", "train-logloss", "model.json", 8, needs="xgboost"),
+        Story(r"^(\d+) rounds are done", "train-logloss", "model.json", 8),
     ),
     "yolo": Shape(
         "python train.py",

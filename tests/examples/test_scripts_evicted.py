@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shutil
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from project import ROOT
 from shapes import SCRIPTS, SHAPES, Shape
 
 from stoker.client import launch
@@ -20,6 +20,7 @@ from stoker.client.client import Client
 from stoker.client.handle import Run
 from stoker.client.settings import Settings, from_environment
 
+BESIDE = ROOT / ".services"
 PATIENCE_S = 120.0
 
 
@@ -48,15 +49,16 @@ def wait(ready: Callable[[], object], what: str, run: Run | None = None) -> None
 
 def submitted(name: str, shape: Shape, tmp_path: Path, settings: Settings) -> tuple[Run, Path]:
     """A run of the script, with the job file as `stoker init` writes it."""
-    if shape.story.needs and not importlib.util.find_spec(shape.story.needs):
-        pytest.skip(f"needs {shape.story.needs}, which is not installed for tests")
+    if shape.story.beside:
+        assert (BESIDE / shape.story.beside).exists(), f"run `make .services/{shape.story.beside}/installed`"
     shutil.copytree(SCRIPTS / name, tmp_path / name)
     place = tmp_path / name / shape.folder
     if shape.story.prepare:
         subprocess.run([sys.executable, shape.story.prepare], cwd=place, check=True)
     stoker = str(Path(sys.executable).with_name("stoker"))
+    beside = {"PYTHONPATH": str(BESIDE / shape.story.beside)} if shape.story.beside else {}
     for words in (["init"], ["run", "--detach", "--name", "it"]):
-        subprocess.run([stoker, *words], cwd=place, env=dict(settings.environ), check=True)
+        subprocess.run([stoker, *words], cwd=place, env={**settings.environ, **beside}, check=True)
     return Client.connect(settings).run("it"), place
 
 

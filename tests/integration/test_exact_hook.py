@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from pathlib import Path
 
@@ -69,8 +68,6 @@ def test_a_batch_that_is_drawn_ahead_is_the_same_after_a_resume(tmp_path: Path) 
 
 @pytest.mark.parametrize("save", ["pickle", "numpy", "joblib"])
 def test_generators_of_a_script_without_a_framework_are_restored(save: str, tmp_path: Path) -> None:
-    if save == "joblib" and importlib.util.find_spec("joblib") is None:
-        pytest.skip("joblib is not installed")
     it = drill(tmp_path, "partial_fit", "numpy")
     codes = add(it, "killed", [random.randrange(4, 9), 15], SAVE=save)
     it.add("bare", kill_at=8, SAVE=save)
