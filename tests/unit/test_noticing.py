@@ -16,6 +16,7 @@ from stoker.agent import noticing
 from stoker.agent.keeper import Keeper
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.noticing import CAUTION, LEAST_RESERVE_S, WENT_ON_S, Noticing
+from stoker.agent.priority import Priority
 from stoker.agent.ranks import Ranks
 from stoker.model.orders import Notice
 
@@ -45,21 +46,39 @@ class FakeRanks:
 class FakeKeeper:
     def __init__(self) -> None:
         self.hurries: list[bool] = []
+        self.insured = 0
         self.longest_s, self.last, self.last_at = 0.0, None, 0.0
 
     def hurry(self, *, for_good: bool = False) -> None:
         self.hurries.append(for_good)
 
+    def insure(self) -> None:
+        self.insured += 1
+
     def calm(self) -> None:
         self.hurries.clear()
+
+
+class FakePriority:
+    """That of a process whose tests would otherwise all go first."""
+
+    def __init__(self) -> None:
+        self.raised = False
+
+    def raise_(self) -> None:
+        self.raised = True
+
+    def restore(self) -> None:
+        self.raised = False
 
 
 class World:
     def __init__(self, root: Path, ranks: FakeRanks) -> None:
         self.folder = NodeFolder(root)
-        self.keeper, self.ranks = FakeKeeper(), ranks
+        self.keeper, self.ranks, self.priority = FakeKeeper(), ranks, FakePriority()
         self.events: list[tuple[str, str]] = []
-        self.noticing = Noticing(self.folder, cast(Keeper, self.keeper), lambda *event: self.events.append(event))
+        keeper, priority = cast(Keeper, self.keeper), cast(Priority, self.priority)
+        self.noticing = Noticing(self.folder, keeper, lambda *event: self.events.append(event), priority)
 
     def hear(self, seconds: float | None, late_s: float = 0.0) -> None:
         at = datetime.now(UTC) - timedelta(seconds=late_s)
@@ -229,3 +248,12 @@ def test_a_folder_that_cannot_be_written_to_is_said_and_the_signal_is_sent_all_t
     world.hear(30)
     assert "cannot be told by a file" in world.events[0][1]
     assert world.ranks.told == [7]
+
+
+def test_during_a_notice_the_agent_goes_first_and_what_is_finished_is_committed_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, FakeRanks())
+    world.hear(30)
+    assert world.priority.raised
+    assert world.keeper.insured == 1
+    world.hear(None)
+    assert not world.priority.raised

@@ -33,12 +33,12 @@ class Noticing:
     costs little, and to take half a training for a whole one costs the training.
     """
 
-    def __init__(self, folder: NodeFolder, keeper: Keeper, tell: Tell) -> None:
+    def __init__(self, folder: NodeFolder, keeper: Keeper, tell: Tell, priority: Priority | None = None) -> None:
         self._file = folder.notice
         self._saved = folder.notice_saved
         self._finished = folder.finished
         self._keeper = keeper
-        self._priority = Priority()
+        self._priority = priority or Priority()
         self._tell = tell
         self._announced: Notice | None = None
         self._current: Notice | None = None
