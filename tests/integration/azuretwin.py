@@ -215,7 +215,7 @@ def finishes(shell: Shell, run: str, steps: int = STEPS) -> dict[str, Any]:
 def right_end(shell: Shell, cloud: Cloud, run: str, steps: int = STEPS) -> dict[str, Any]:
     """Finished, and nothing is left in the cloud."""
     facts = finishes(shell, run, steps)
-    shell.wait_for(cloud.empty, "nothing to be left", 60)
+    shell.wait_for(cloud.empty, "nothing to be left", 150 if cloud.hostile() else 60)
     assert cloud.ask("status")["usd_per_hour"] == 0
     return facts
 
