@@ -104,7 +104,6 @@ def test_a_notice_of_half_a_minute_is_not_waited_out_before_a_first_commit(kept:
     noticing.see(Notice(now, now + timedelta(seconds=30)))
     try:
         noticing.act(NoRanks())  # type: ignore[arg-type]  # all that is asked of them
-        assert kept.keeper._insuring or kept.sets()
         eventually(kept.sets)
     finally:
         noticing.see(None)
