@@ -59,6 +59,7 @@ def colleague(shell: Shell, cloud: Cloud, name: str, role: str = "", secret: str
         body = {"properties": {"principalId": made["object_id"], "roleDefinitionId": given}}
         place = f"/providers/Microsoft.Authorization/roleAssignments/{made['object_id']}"
         cloud.arm("PUT", place, body, "2022-04-01")
+        time.sleep(6 if cloud.hostile() else 0)  # until the role is known everywhere
     file = shell.home / f"{name}.secret"
     file.write_text(secret)
     file.chmod(0o600)
