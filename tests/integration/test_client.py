@@ -168,7 +168,7 @@ def test_what_cannot_be_is_refused_before_anything_happens(
     assert len(client.runs()) == before
 
 
-def test_data_that_the_command_is_told_of_does_not_come_along(client: Client, script: Callable[[str], Path]):
+def test_data_that_the_command_is_told_of_is_not_sent_and_appears_where_it_was(client: Client, script: Callable[[str], Path]):
     folder = script("import os, sys; print(sorted(os.listdir('.')), os.listdir(sys.argv[1]))")
     for name in ("told", "silent", "outputs", "checkpoints"):
         (folder / name).mkdir()
@@ -176,7 +176,7 @@ def test_data_that_the_command_is_told_of_does_not_come_along(client: Client, sc
     described = job("python train.py ${data.a}", data={"a": "told", "b": "silent"})
     assert client.plan(described, folder).left_out == ("outputs", "checkpoints", "told")
     run = client.submit(described, folder).wait(check=True)
-    assert b"'silent', 'train.py'] ['x']" in text(run.logs())
+    assert b"'silent', 'told', 'train.py'] ['x']" in text(run.logs())
     assert b"told" not in text(run.logs())
 
 

@@ -36,7 +36,9 @@ def desk(shell: Shell) -> Shell:
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir())
+    """Also while they are being removed, which `rglob` does not bear."""
+    found = (Path(root, name) for root, _, names in os.walk(folder) for name in names)
+    return sorted(str(path.relative_to(folder)) for path in found)
 
 
 def test_nothing_is_left_in_the_store_after_the_last_run_is_removed(desk: Shell) -> None:

@@ -11,7 +11,7 @@ import pytest
 from softwaresite import Site
 from stoker.client.settings import Settings, from_environment
 from stoker.client.software.resolving import resolve
-from stoker.client.software.taking import Taken, files, take
+from stoker.client.software.taking import Along, files, take
 from stoker.client.tree import scan
 from stoker.errors import JobInvalid
 from stoker.model.job import Job
@@ -28,7 +28,7 @@ class User:
         given = {**keep, "VIRTUAL_ENV": str(self.site.root), "STOKER_HOME": str(tmp_path / "home")}
         self.settings: Settings = from_environment(given)
 
-    def take(self, script: str, **environment: object) -> Taken:
+    def take(self, script: str, **environment: object) -> Along:
         (self.root / "train.py").write_text(script)
         job = Job(name="x", run="python train.py", environment=environment)
         return take(job, scan(self.root), self.settings)

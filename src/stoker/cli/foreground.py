@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import sys
 from contextlib import suppress
 
@@ -35,7 +35,7 @@ def own_terminal(*, detach: bool, as_json: bool, twin: bool) -> Terminal:
     settings = from_environment()
     if not settings.local:
         raise BadInput("--interactive needs this computer's own server", hint="unset STOKER_SERVER")
-    size = shutil.get_terminal_size()
+    size = os.get_terminal_size(sys.stdout.fileno())  # of the window, whatever COLUMNS says
     return Terminal(settings.variable("TERM") or "dumb", size.lines, size.columns)
 
 
