@@ -168,7 +168,9 @@ def test_what_cannot_be_is_refused_before_anything_happens(
     assert len(client.runs()) == before
 
 
-def test_data_that_the_command_is_told_of_is_not_sent_and_appears_where_it_was(client: Client, script: Callable[[str], Path]):
+def test_data_that_the_command_is_told_of_is_not_sent_and_appears_where_it_was(
+    client: Client, script: Callable[[str], Path]
+):
     folder = script("import os, sys; print(sorted(os.listdir('.')), os.listdir(sys.argv[1]))")
     for name in ("told", "silent", "outputs", "checkpoints"):
         (folder / name).mkdir()
