@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +183,45 @@ def _target(fd: Path) -> str:
         return str(fd.readlink())
     except OSError:
         return ""
+
+
+def test_a_node_that_may_open_few_files_commits_many_of_them_at_a_notice(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual, limit = resource.getrlimit(resource.RLIMIT_NOFILE), resource.setrlimit
+    for part in range(500):
+        run.write(f"step-1/{part}", f"{part}")
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # as where there is no more than this
+    limit(resource.RLIMIT_NOFILE, (256, usual[1]))
+    try:
+        made = next((made for _ in range(4) if (made := run.look(0.3, Care.HURRIED))), None)
+    finally:
+        limit(resource.RLIMIT_NOFILE, usual)
+    assert len(run.content(made)) == 500
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_file_that_became_a_folder_or_a_pipe_behind_the_look_is_not_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    for name in ("model.pt", "other.pt"):
+        run.write(name, "1")
+    file = run.ckpt / "model.pt"
+    held: list[int] = []
+    hold = run.checkpoints._hold_speaking
+
+    def hold_late(speaking: list[Found]) -> None:
+        if file.is_file():
+            file.unlink()
+            make(file)
+            held.extend([] if file.is_dir() else [os.open(file, os.O_RDWR)])  # else a pipe would be at its end
+        hold(speaking)
+
+    monkeypatch.setattr(run.checkpoints, "_closer", replace(run.checkpoints._closer, first=hold_late))
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    looks = [run.look(0.3, Care.HURRIED) for _ in range(4)]
+    run.checkpoints._pins.release()
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before + len(held)
+    assert "other.pt" in run.content(next(filter(None, looks), None))
+    for fd in held:
+        os.close(fd)

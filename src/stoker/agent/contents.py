@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable
 from typing import BinaryIO, cast
@@ -101,9 +103,16 @@ class Contents:
 
 
 def open_still(place: str) -> io.FileIO:
-    """Neither follows a link nor waits for whoever may be at the other end of a pipe."""
+    """Neither follows a link nor waits for whoever may be at the other end of a pipe. Raises OSError for anything but a
+    file."""
     fd = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    return io.FileIO(fd, "rb")
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # since it was looked at: a folder, or a pipe
+            raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), place)
+        return io.FileIO(fd, "rb")
+    except OSError:
+        os.close(fd)
+        raise
 
 
 def _hash(file: io.FileIO, mark: Mark) -> str:

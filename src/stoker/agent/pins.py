@@ -37,6 +37,9 @@ class Pins:
         self._limit = ExitStack()
         self._room = 0
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def hold(self, some: Iterable[Found], known: Callable[[Found], bool]) -> set[str]:
         """Opens what has no copy in the store yet. Returns the paths of what is gone by now."""
         wanted = [one for one in some if one.is_file and self.get(one) is None and not known(one)]

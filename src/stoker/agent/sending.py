@@ -17,7 +17,7 @@ from stoker.agent.watching import Found, Unkept
 from stoker.model.snapshot import Entry
 from stoker.stores.still import mark_of
 
-_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a pipe
+_REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a folder or a pipe
 
 _Content = tuple[Identity | None, int, int, int]  # which file, and the mark of its content
 
@@ -50,8 +50,8 @@ class Sending:
         loose = [one for one in unknown if not pins.get(one)]
         with ExitStack() as opened:
             # All are open before the first is sent. Links would hold them too, but change the script's own files.
-            room = opened.enter_context(room_for(len(loose)))
-            files = {one.path: self._open(one, opened) for one in loose[:room]}
+            room = opened.enter_context(room_for(len(pins) + len(loose))) - len(pins)
+            files = {one.path: self._open(one, opened) for one in loose[: max(room, 0)]}
             for one in unknown:
                 # Several links to one file are one content.
                 if entry := self._known(one):
