@@ -215,3 +215,25 @@ def away(store: MemoryStore) -> Iterator[None]:
         yield
     finally:
         del store.get
+
+
+def test_whoever_waits_for_a_removal_in_a_far_store_holds_up_no_submission_to_the_folder() -> None:
+    arrivals, waits, arrived = Arrivals(), threading.Event(), threading.Event()
+
+    def submit_to_far() -> None:
+        waits.set()
+        arrivals.begin("team", "far")
+
+    def submit_to_folder() -> None:
+        arrivals.begin(FOLDER, "near")
+        arrived.set()
+
+    far, near = threading.Thread(target=submit_to_far), threading.Thread(target=submit_to_folder)
+    with arrivals.still("team"):
+        far.start()
+        waits.wait()
+        far.join(0.1)
+        near.start()
+        assert arrived.wait(5)
+    far.join()
+    near.join()

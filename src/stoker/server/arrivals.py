@@ -50,7 +50,8 @@ class Arrivals:
             self.end(snapshot, files)
 
     def begin(self, store: str, snapshot: str, files: Files = NONE) -> None:
-        with self._turn(FOLDER), self._turn(store), self._facts:
+        # The folder's turn comes last: whoever waits for a removal in a far store holds up nobody else meanwhile.
+        with self._turn(store), self._turn(FOLDER), self._facts:
             self._using[snapshot, files] += 1
 
     def end(self, snapshot: str, files: Files = NONE) -> None:
