@@ -39,6 +39,7 @@ def parts(settings: Settings) -> list[Part]:
         "the twin": (home.twin,),
         "Azurite": (home.azurite,),
         "runs, datasets and code in the store `folder`": (home.store,),
+        "packages to take along": (home.software,),
         "prices, packed agents and indexes": (home.prices, home.agents, home.trees, home.root / "ssh"),
         _REST: tuple(_small(home)),
         "the database": (*home.root.glob(f"{home.database.name}*"), *_server(home)),
