@@ -56,6 +56,15 @@ def test_a_long_message_is_cut(log: Log) -> None:
     assert len(log.lines[0]) <= LONGEST
 
 
+@pytest.mark.parametrize("said", ["x" * 1_000_000, "x\n" * 500_000])
+def test_a_traceback_with_long_words_is_cut(log: Log, said: str) -> None:
+    try:
+        raise ValueError(said)
+    except ValueError:
+        log.logger.exception("a round failed")
+    assert sum(map(len, log.lines)) < 3 * LONGEST
+
+
 def test_a_node_that_is_wrong_in_another_way_at_every_beat_does_not_fill_the_disk(log: Log) -> None:
     for beat in range(1000):
         log.logger.warning("the report of %s is not used: %s", "forger-1", f"found {beat}")

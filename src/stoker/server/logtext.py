@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 MOST_AN_HOUR = 50  # warnings of one kind about one thing: what a node says may be wrong in another way at every beat
-LONGEST = 4000  # characters of a message
+LONGEST = 4000  # characters of a message, or of a line of a traceback
+_MOST_LINES = 200  # of a traceback
 _HOUR_S = 3600.0
 _MOST_KINDS = 10_000
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -28,7 +29,8 @@ class PlainFormatter(logging.Formatter):
         return _plain(super().formatMessage(record)[:LONGEST])
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # as logging calls it
-        return "\n".join(map(_plain, super().formatException(ei).split("\n")))
+        lines = super().formatException(ei).split("\n")[:_MOST_LINES]
+        return "\n".join(_plain(line[:LONGEST]) for line in lines)
 
 
 class Sparing(logging.Filter):
