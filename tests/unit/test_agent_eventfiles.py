@@ -19,6 +19,7 @@ from tensorboard.util.tensor_util import make_tensor_proto
 
 from stoker.agent.eventfiles import EventFile, Scalar, scalars
 from stoker.agent.metrics import EventFilePoints, event_files, metric_name
+from stoker.agent.points import LONGEST_NAME
 
 
 def simple(tag: str, value: float) -> Summary:
@@ -123,3 +124,26 @@ def test_files_anywhere_below_the_outputs_are_found(tmp_path: Path) -> None:
         (2, 0, ("lr", None)),
         (2, 0, ("train/loss", 0.5)),
     ]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(
+            b"\x10" + b"\xff" * 20_000 + b"\x01" + Event(summary=simple("loss", 0.5)).SerializeToString(),
+            id="a step of many bits",
+        ),
+        pytest.param(
+            Event(summary=tensor("half", TensorProto(dtype=19, half_val=[1 << 20]))).SerializeToString(),
+            id="a half that is more than one",
+        ),
+    ],
+)
+def test_a_number_that_is_none_is_passed_over(event: bytes) -> None:
+    assert list(scalars(event)) == []
+
+
+def test_a_tag_of_any_length_makes_a_name_that_a_report_can_hold(tmp_path: Path) -> None:
+    written(tmp_path, simple("layer." * 200, 0.5))
+    (point,) = EventFilePoints(tmp_path, 0).fresh(final=False)
+    assert [len(name) for name in point.values] == [LONGEST_NAME]

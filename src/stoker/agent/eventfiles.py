@@ -76,7 +76,7 @@ def scalars(record: bytes) -> Iterator[Scalar]:
                 number = _number(value)
                 if number is not None:
                     yield Scalar(at, step, _last(value, 1, b"").decode(), number)
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, struct.error):
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, struct.error):
         return
 
 
@@ -153,12 +153,15 @@ def _fields(message: bytes) -> Wire:
 
 
 _SIZES = {1: 8, 5: 4}
+_VARINT_BITS = 70  # seven in each of ten bytes
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     number = shift = 0
     while True:
         byte = data[at]
+        if shift >= _VARINT_BITS:
+            raise ValueError("the number does not end")
         number |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
         if byte < 0x80:

@@ -12,7 +12,7 @@ from typing import Protocol
 from stoker.agent.eventfiles import EventFile
 from stoker.agent.masking import Masking
 from stoker.agent.pace import Pace, Patience, Trouble
-from stoker.agent.points import Lines, Point, Summaries, logged, progress
+from stoker.agent.points import LONGEST_NAME, Lines, Point, Summaries, logged, progress
 from stoker.agent.tree import walk
 from stoker.agent.worker import Shipper
 from stoker.errors import StokerError
@@ -125,7 +125,7 @@ def event_files(work: Path, outputs: Path, rank: int, read: Mapping[str, int]) -
 def metric_name(path: str, tag: str) -> str:
     """A tag, told apart by the folder where that is a split: Keras writes the same tags to `train` and `validation`."""
     folder = PurePosixPath(path).parent.name
-    return f"{folder}/{tag}" if folder in SPLITS else tag
+    return (f"{folder}/{tag}" if folder in SPLITS else tag)[:LONGEST_NAME]
 
 
 class MetricsShipper(Shipper):
