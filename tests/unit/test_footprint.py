@@ -1,23 +1,46 @@
-"""What `stoker uninstall` removes: everything that Stoker puts into its home, and nothing else."""
+"""What `stoker uninstall` takes for Stoker's own on this computer, and what it leaves alone."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from stoker.client import footprint
-from stoker.client.settings import from_environment
+from stoker.client.settings import Settings, from_environment
 from stoker.model.home import Home
 
 
-def test_every_place_of_the_home_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    home = Home(tmp_path)
-    named = [name for name, one in vars(Home).items() if isinstance(one, property)]
-    for name in named:
-        getattr(home, name).write_text("ours")
-    (tmp_path / "notes.txt").write_text("somebody's own")
-    settings = replace(from_environment({}), home=home)
-    assert len(named) > 10
-    assert footprint.stays(settings) == [str(tmp_path / "notes.txt")]
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    (tmp_path / "home").mkdir()
+    return from_environment({"STOKER_HOME": str(tmp_path / "home"), "HOME": str(tmp_path), "USER": "ann"})
+
+
+def test_every_place_that_a_home_has_is_removed(settings: Settings) -> None:
+    names = [name for name, kind in vars(Home).items() if isinstance(kind, property)]
+    for name in names:
+        getattr(settings.home, name).mkdir()
+    assert len(names) > 20 and footprint.stays(settings) == []
     assert footprint.remove(settings) == []
-    assert [one.name for one in tmp_path.iterdir()] == ["notes.txt"]
+    assert not settings.home.root.exists()
+
+
+def test_what_somebody_else_put_there_stays(settings: Settings) -> None:
+    (settings.home.root / "notes.txt").write_text("mine")
+    settings.home.software.mkdir()
+    assert footprint.remove(settings) == []
+    assert [one.name for one in settings.home.root.iterdir()] == ["notes.txt"]
+
+
+def test_a_disk_that_a_link_leads_to_is_not_unmounted(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk, table = tmp_path / "disk", tmp_path / "mountinfo"
+    disk.mkdir()
+    settings.home.store.symlink_to(disk)
+    settings.home.nodes.mkdir()
+    ours = settings.home.nodes / "n1" / "data"
+    table.write_text("".join(f"1 1 0:1 / {place} rw - fuse x rw\n" for place in (disk, ours)))
+    monkeypatch.setattr(footprint, "_MOUNTS", table)
+    assert footprint.mounts(settings) == [str(ours)]

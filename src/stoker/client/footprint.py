@@ -39,7 +39,7 @@ def parts(settings: Settings) -> list[Part]:
         "the twin": (home.twin,),
         "Azurite": (home.azurite,),
         "runs, datasets and code in the store `folder`": (home.store,),
-        "packages to take along": (home.software,),
+        "packages that runs took along": (home.software,),
         "prices, packed agents and indexes": (home.prices, home.agents, home.trees, home.root / "ssh"),
         _REST: tuple(_small(home)),
         "the database": (*home.root.glob(f"{home.database.name}*"), *_server(home)),
@@ -73,14 +73,15 @@ def stays(settings: Settings) -> list[str]:
 
 
 def mounts(settings: Settings) -> list[str]:
-    """What is mounted below any of it, the inner ones first."""
-    tops = [os.path.realpath(place) for part in parts(settings) for place in part.places]
+    """What is mounted below any of it, the inner ones first. What a link leads to stays, mounted or not."""
+    places = [place for part in parts(settings) for place in part.places if not place.is_symlink()]
+    tops = [os.path.realpath(place) for place in places]
     try:
         lines = _MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return []
-    places = [re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), line.split()[4]) for line in lines]
-    return [one for one in reversed(places) if any(one == top or one.startswith(f"{top}/") for top in tops)]
+    mounted = [re.sub(r"\\(\d{3})", lambda found: chr(int(found[1], 8)), line.split()[4]) for line in lines]
+    return [one for one in reversed(mounted) if any(one == top or one.startswith(f"{top}/") for top in tops)]
 
 
 def remove(settings: Settings) -> list[str]:

@@ -50,6 +50,7 @@ class Weighing:
     def _parts(self) -> Mapping[str, int]:
         parts = {
             "environments": self._home.environments,
+            "packages taken along": self._home.software,
             "data cache": self._home.cache,
             "twin": self._home.twin,
             "Azurite": self._home.azurite,
