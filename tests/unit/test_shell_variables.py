@@ -51,6 +51,7 @@ def test_numeric_and_framework_variables_come_along_and_others_stay() -> None:
         ("TORCH_HOME", "models"),
         ("JAX_COMPILATION_CACHE_DIR", "cache"),
         ("HF_HUB_OFFLINE", "1"),
+        ("HF_HUB_ENABLE_HF_TRANSFER", "1"),
         ("TORCH_LOGS_OUT", "/var/tmp/log"),
     ],
 )
@@ -122,6 +123,11 @@ def test_an_env_file_is_read_as_its_writers_mean_it(tmp_path: Path) -> None:
         "WANDB_API_KEY=abc",
         "AWS_SECRET_ACCESS_KEY=x",
         "MY_TOKEN=Zx81kQp02LmvT7sYw4Rb",
+        "MY_TOKEN=abc123def456",
+        "SESSION_TOKEN=letmein",
+        "DB_PASS=Sup3rS3cr3t!x",
+        "WANDB_KEY=0f3a9c81d24be5a77c01f5e2b9a64d38f0c1e7a2",
+        "AZURE_STORAGE_KEY=aBcD3fGh1jKlMn0p/QrSt0123A==",
         "URL=postgres://ann:Tr0ub4dor-3x!@db.example.org/x",
     ],
 )
@@ -133,7 +139,20 @@ def test_a_secret_in_an_env_file_is_refused_with_its_line_and_never_shown(tmp_pa
     assert line.partition("=")[2] not in f"{caught.value.message} {caught.value.hint}".replace("abc`", "")
 
 
-@pytest.mark.parametrize("line", ["PAD_TOKEN=<pad>", "MAX_TOKENS=512", "TOKENIZER=bpe", "KEY=loss", "SEED=0"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PAD_TOKEN=<pad>",
+        "MAX_TOKENS=512",
+        "TOKENIZER=bpe",
+        "KEY=loss",
+        "SEED=0",
+        "SORT_KEY=resnet50_v1_224",
+        "EOS_TOKEN=<|im_end|>",
+        "FORWARD_PASS=2",
+        "START_TOKEN=100000000000",
+    ],
+)
 def test_ordinary_settings_are_no_secrets(line: str) -> None:
     name, _, value = line.partition("=")
     assert secret_kind(name, value) == ""
@@ -143,6 +162,17 @@ def test_a_secret_that_the_job_lists_is_read_from_the_env_file_and_stays_out_of_
     folder = project(tmp_path, vars=f"HF_TOKEN={HF_TOKEN}\nA=1\n")
     made = prepare(job(env_file="vars", secrets=["HF_TOKEN"]), folder, settings(tmp_path))
     assert made.secrets == {"HF_TOKEN": HF_TOKEN} and made.job.env == {"A": "1"}
+    assert [entry.path for entry in made.tree.snapshot.entries] == ["train.py"]
+
+
+@pytest.mark.parametrize("named", ["../project/vars", "~/project/vars", "./sub/../vars"])
+def test_an_env_file_with_secrets_stays_out_of_the_code_however_it_is_named(
+    tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = project(tmp_path, vars="MINE=hunter2\n")
+    made = prepare(job(env_file=named, secrets=["MINE"]), folder, settings(tmp_path))
+    assert made.secrets == {"MINE": "hunter2"}
     assert [entry.path for entry in made.tree.snapshot.entries] == ["train.py"]
 
 

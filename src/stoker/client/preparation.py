@@ -80,7 +80,7 @@ def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = Fal
     taken = take(settings.shell, {*job.env, *from_file.variables}, job.secrets, source)
     land_in = folder / LAND_IN
     read_there = dict(_given_by_path(job, data))
-    filed = [folder / Path(job.env_file or "")] if from_file.secrets else []  # what is secret in it stays here
+    filed = [_env_path(job, folder)] if from_file.secrets else []  # what is secret in it stays here
     left_out = _left_out(job, source, [land_in, *read_there.values(), *filed])
     job = _with_places(job, source, read_there)
     _check_no_secret(job)
@@ -116,7 +116,11 @@ def _gets_python(job: Job) -> bool:
 def _env_file(job: Job, folder: Path, settings: Settings) -> EnvFile:
     if not job.env_file:
         return EnvFile()
-    return envfile.read(folder / Path(job.env_file).expanduser(), job.secrets, settings.shell)
+    return envfile.read(_env_path(job, folder), job.secrets, settings.shell)
+
+
+def _env_path(job: Job, folder: Path) -> Path:
+    return Path(os.path.normpath(folder / Path(job.env_file or "").expanduser()))
 
 
 def secrets_of(job: Job, settings: Settings, filed: Mapping[str, str] | None = None) -> dict[str, str]:

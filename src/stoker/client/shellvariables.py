@@ -46,12 +46,13 @@ _ANYWHERE = (
     " USE_FLAX ACCELERATE_MIXED_PRECISION WANDB_MODE WANDB_PROJECT WANDB_ENTITY WANDB_DISABLED WANDB_SILENT"
 )
 NAMES = frozenset(_ANYWHERE.split())
-# What names devices, cores, folders or the network of this computer means nothing on another one.
+# What names devices, cores, folders or the network of this computer means nothing on another one; nor does what asks
+# for a package that no script imports.
 _THIS_COMPUTER = (
     "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES"
     " OMP_PLACES OMP_PROC_BIND KMP_AFFINITY KMP_HW_SUBSET GOMP_CPU_AFFINITY JAX_PLATFORMS JAX_PLATFORM_NAME"
     " PYTORCH_ENABLE_MPS_FALLBACK HF_HOME TRANSFORMERS_CACHE TRANSFORMERS_OFFLINE HF_HUB_OFFLINE HF_DATASETS_OFFLINE"
-    " KERAS_HOME TFHUB_CACHE_DIR TFDS_DATA_DIR NLTK_DATA"
+    " HF_HUB_ENABLE_HF_TRANSFER KERAS_HOME TFHUB_CACHE_DIR TFDS_DATA_DIR NLTK_DATA"
 )
 HERE = frozenset(_THIS_COMPUTER.split())
 _PLACE = re.compile(r".*_(?:HOME|CACHE|DIR|PATH|FILE|ROOT|FOLDER)")
@@ -69,9 +70,12 @@ SECRETS = (
     "MLFLOW_TRACKING_PASSWORD",
 )
 _SECRET_NAME = re.compile(
-    r"(?i)(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|API_?KEY|(?:ACCESS|SECRET|PRIVATE|ACCOUNT)_?KEY"
-    r"|(?:AUTH|ACCESS|API|BEARER|REFRESH)_?TOKEN|CONNECTION_STRING)"
+    r"(?i)(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|API_?KEY|(?:ACCESS|SECRET|PRIVATE|ACCOUNT|STORAGE|SIGNING)_?KEY"
+    r"|(?:DB|DATABASE|PG|POSTGRES|MYSQL|REDIS|MONGO|SMTP|MAIL|USER|ADMIN|ROOT)_PASS"
+    r"|(?:AUTH|ACCESS|API|BEARER|REFRESH|SECRET|SESSION)_?TOKEN|CONNECTION_STRING)"
 )
+# Other keys and tokens have values that are names, as `SORT_KEY=loss` and `PAD_TOKEN=<pad>`.
+_MAY_BE_SECRET = re.compile(r"(?i)(?:.*_)?(?:KEY|TOKEN)=(?=(?:\D*\d){3})(?=(?:[^a-z]*[a-z]){3})[a-z0-9+/]{12,}={0,2}")
 _LONGEST = 4096
 
 
@@ -108,7 +112,7 @@ def belongs_to_runs(name: str) -> bool:
 
 def secret_kind(name: str, value: str) -> str:
     """What kind of secret a variable holds, in words; empty where it holds none."""
-    if value and (name in SECRETS or _SECRET_NAME.fullmatch(name)):
+    if value and (name in SECRETS or _SECRET_NAME.fullmatch(name) or _MAY_BE_SECRET.fullmatch(f"{name}={value}")):
         return f"value of `{name}`"
     found = hits(f"{name}={value}\n".encode(errors="replace"), Kind.SETTINGS)
     return found[0].kind if found else ""
