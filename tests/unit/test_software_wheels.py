@@ -45,6 +45,15 @@ def test_what_is_installed_becomes_a_wheel_with_the_same_files(site: Site, tmp_p
     assert told.stdout == "1 1.2\n", told.stderr
 
 
+def test_what_conda_installed_comes_from_an_index_although_it_names_the_folder_it_was_built_in(site: Site) -> None:
+    built = {"url": "file:///home/conda/feedstock_root/build_artifacts/numpy_1707225359967/work", "dir_info": {}}
+    for name, tool in (("numpy", "conda\n"), ("mine", "pip\n")):
+        site.install(name, origin=built)
+        (site.folder / f"{name}-1.0.dist-info" / "INSTALLER").write_text(tool)
+    assert only(site, "numpy").origin == {} and only(site, "numpy").project is None
+    assert only(site, "mine").origin == built
+
+
 def test_the_same_files_give_the_same_bytes_once(site: Site, tmp_path: Path) -> None:
     site.install("a", origin=FROM_FOLDER)
     first = wheel_of(only(site, "a"), tmp_path / "one", {})

@@ -53,7 +53,11 @@ class Distribution:
 
     @cached_property
     def origin(self) -> dict[str, object]:
-        """What `direct_url.json` says; empty where it came from an index."""
+        """What `direct_url.json` says; empty where it came from an index. Conda's packages name folders of the machines
+        that built them, and need libraries of Conda's own: an index has those that run without."""
+        with suppress(OSError):
+            if (self.folder / "INSTALLER").read_bytes().strip() == b"conda":
+                return {}
         try:
             told = json.loads((self.folder / "direct_url.json").read_bytes())
         except (OSError, ValueError):
