@@ -77,11 +77,12 @@ def test_usual_magics_and_shell_lines_work_without_ipython(tmp_path: Path) -> No
         "%%time\nimport helper\nhelper.VALUE",
         "%%bash\necho from bash $SEED\nexit 3",
         "!pip install -q pytest 'click>=8'\nx = 7 \\\n% 4\nx",
+        "!echo one \\\n    two \\\n  {name}\nprint(1 / 1)",
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == ["hello ann ann 7", "['a', 'b']", "2"] and lines[3].startswith("Wall time")
-    assert lines[4:] == ["from bash 7", "3"] and "[exit code 3]" in done.stderr
+    assert lines[4:] == ["from bash 7", "3", "one two ann", "1.0"] and "[exit code 3]" in done.stderr
     assert outputs[1][0]["text"] == "hello ann ann 7\n['a', 'b']\n"
 
 
@@ -100,6 +101,11 @@ def test_what_a_run_cannot_carry_out_is_told_before_anything_runs(tmp_path: Path
     done, outputs = run(tmp_path, "print('never')", cell)
     assert done.returncode == 2 and done.stdout == "" and outputs == []
     assert "train.ipynb, cell 2" in done.stderr and said in done.stderr
+
+
+def test_a_command_over_several_lines_leaves_the_lines_below_where_they_are() -> None:
+    assert as_python("!echo a \\\n b\nx").split("\n")[1:] == ["", "x"]
+    assert as_python("if y:\n    !echo a \\\n b\nx").split("\n")[2:] == ["", "x"]
 
 
 def test_lines_that_only_look_like_magics_stay_as_they_are() -> None:
@@ -130,6 +136,11 @@ def test_tags_of_cells_are_obeyed(tmp_path: Path) -> None:
 def test_what_is_no_python_notebook_is_refused_in_words(text: str, said: str) -> None:
     with pytest.raises(Unreadable, match=said):
         Document(text.encode(), "x.ipynb")
+
+
+@pytest.mark.parametrize("metadata", [[], "x", {"kernelspec": []}, {"kernelspec": None}, None])
+def test_metadata_of_any_shape_is_a_notebook_of_python(metadata: object) -> None:
+    assert Document(json.dumps({"cells": [], "metadata": metadata}).encode(), "x.ipynb").cells == []
 
 
 def test_a_progress_bar_is_one_line_in_the_copy_and_a_flood_is_cut() -> None:

@@ -85,6 +85,14 @@ def test_the_code_of_a_notebook_is_read_without_its_magic(tmp_path: Path) -> Non
     assert set(found(tmp_path, "train.ipynb")) == {"torch", "numpy"}
 
 
+def test_a_notebook_is_read_whatever_else_is_in_it(tmp_path: Path) -> None:
+    texts = ["%%bash\nls *.csv | wc -l", "%%R\nx <- 1", "!pip install -q \\\n   torch\nimport torch", "import timm"]
+    cells = [{"cell_type": "code", "source": text, "outputs": ["x" * 2_000_000]} for text in texts]
+    write(tmp_path, {"train.ipynb": json.dumps({"cells": cells}), "list.ipynb": "[1]", "none.ipynb": "{}"})
+    assert set(found(tmp_path, "train.ipynb")) == {"torch", "timm"}
+    assert not found(tmp_path, "list.ipynb") and not found(tmp_path, "none.ipynb")
+
+
 def test_code_on_the_command_line_is_read_too(tmp_path: Path) -> None:
     write(tmp_path, {"net.py": "import einops"})
     assert {one.name for one in imports_in("import torch, os; import net", "the command", [tmp_path])} == {

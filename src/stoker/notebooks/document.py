@@ -42,7 +42,7 @@ class Document:
             older = isinstance(getattr(self, "_plain", None), dict) and "worksheets" in self._plain
             what = "is of an old format: open and save it in Jupyter" if older else "is not a notebook in JSON"
             raise Unreadable(f"{name} {what}") from None
-        language = str((self._plain.get("metadata") or {}).get("kernelspec", {}).get("language") or "python")
+        language = _language(self._plain)
         if language.lower() != "python":
             raise Unreadable(f"{name} is a notebook in {language}: only Python runs")
         for cell in self.cells:
@@ -65,6 +65,12 @@ def code_of(data: bytes) -> str:
     except Unreadable:
         return ""
     return "\n".join(as_python_roughly(cell.source) for cell in cells)
+
+
+def _language(plain: dict[str, Any]) -> str:
+    metadata = plain.get("metadata")
+    kernel = metadata.get("kernelspec") if isinstance(metadata, dict) else None
+    return str(kernel.get("language") or "python") if isinstance(kernel, dict) else "python"
 
 
 def _tags(cell: dict[str, Any]) -> list[str]:

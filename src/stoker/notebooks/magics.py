@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
 
 SHELL, WRITE, CLOCK = "__stoker_shell__", "__stoker_write__", "__stoker_clock__"  # names that cells call
@@ -36,7 +36,7 @@ def as_python(source: str) -> str:
     stripped = source.lstrip()
     if stripped.startswith("%%"):
         return _whole_cell(source, stripped)
-    return "\n".join(_line(line) for line in source.split("\n"))
+    return "\n".join(map(_line, _joined(source)))
 
 
 def _parses(source: str) -> bool:
@@ -64,6 +64,17 @@ def _whole_cell(source: str, stripped: str) -> str:
     if name in _PASSED_OVER.split():
         return f"{above}\n{as_python(body)}"
     raise Unsupported(f"`{head.strip()}` needs IPython, which a run does not use; {_JUPYTER}")
+
+
+def _joined(source: str) -> Iterator[str]:
+    """Its lines. A command that goes on in the next ones is one line, and as many empty ones follow it."""
+    rest = iter(source.split("\n"))
+    for line in rest:
+        more = 0
+        while line.endswith("\\") and _LINE.fullmatch(line) and (following := next(rest, None)) is not None:
+            line, more = f"{line[:-1].rstrip()} {following.strip()}", more + 1
+        yield line
+        yield from [""] * more
 
 
 def _line(line: str) -> str:
@@ -137,5 +148,6 @@ def as_python_roughly(source: str) -> str:
     try:
         return as_python(source)
     except Unsupported:
-        lines = [line for line in source.split("\n") if not line.lstrip().startswith(("%", "!", "?"))]
-        return "\n".join(lines)
+        lines = [line for line in _joined(source) if not line.lstrip().startswith(("%", "!", "?"))]
+        text = "\n".join(lines)
+        return text if _parses(text) or not source.lstrip().startswith("%%") else ""  # `%%R` and the like

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stoker.model.commandline import NOTEBOOK
+
 _MOST_BYTES = 1_000_000
+_MOST_NOTEBOOK_BYTES = 20_000_000  # most of it are pictures
 _MOST_FILES = 2000
 _CATCHES = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 _ASIDE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -112,11 +114,21 @@ def _upwards(folder: Path, levels: int) -> Path:
 
 def _wishes(file: Path) -> Iterator[_Wish]:
     try:
-        text = file.read_bytes()[:_MOST_BYTES]
-        tree = ast.parse(_cells(text) if file.suffix == ".ipynb" else text)
+        tree = ast.parse(_source(file))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
     yield from _wishes_of(tree)
+
+
+def _source(file: Path) -> bytes | str:
+    is_notebook = file.suffix == NOTEBOOK
+    with file.open("rb") as opened:
+        data = opened.read(_MOST_NOTEBOOK_BYTES if is_notebook else _MOST_BYTES)
+    if not is_notebook:
+        return data
+    from stoker.notebooks.document import code_of  # only notebooks need it
+
+    return code_of(data)
 
 
 def _wishes_of(tree: ast.AST) -> Iterator[_Wish]:
@@ -155,11 +167,3 @@ def _imported_by_name(node: ast.Call) -> str:
     first = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
     known = called in ("import_module", "__import__") and isinstance(first, str)
     return str(first) if known and re.fullmatch(r"[A-Za-z_][\w.]*", str(first)) else ""
-
-
-def _cells(notebook: bytes) -> str:
-    """The code of a notebook, without what only a notebook understands."""
-    cells = json.loads(notebook).get("cells", [])
-    texts = ["".join(cell.get("source", [])) for cell in cells if cell.get("cell_type") == "code"]
-    lines = "\n".join(texts).splitlines()
-    return "\n".join("pass" if line.lstrip().startswith(("%", "!")) else line for line in lines)
