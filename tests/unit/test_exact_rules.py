@@ -174,6 +174,13 @@ def test_a_script_does_not_come_upon_records_and_removes_them_with_its_files(tmp
     assert (done.stdout, done.stderr) == (f"True 3\n6 epoch_2.pkl\n{left}\n", "")
 
 
+def test_a_name_that_has_no_room_for_a_record_is_moved_and_removed_as_ever(tmp_path: Path) -> None:
+    code = "import os; open('x' * 250, 'w').close(); os.replace('x' * 250, 'y' * 250); os.remove('y' * 250)"
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (STARTUP, SOURCE)))}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr, list(tmp_path.iterdir())) == (0, "", [])
+
+
 def test_files_beside_checkpoints_are_kept_with_them_and_never_resumed_from(tmp_path: Path) -> None:
     assert BESIDE == sidecar.SUFFIX
     paths = CheckpointPaths(["checkpoint.pth.tar", "out/*.pt", "folder/"])

@@ -10,6 +10,7 @@ from stoker.agent.endings import Broken
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.placing import levels_above, place
 from stoker.client import opened
+from stoker.client.jobfile import read_text
 from stoker.client.preparation import prepare
 from stoker.client.settings import from_environment
 from stoker.errors import JobInvalid
@@ -55,6 +56,27 @@ def test_a_file_outside_of_the_source_is_named(tmp_path: Path):
         "it is outside of the source" in said
         and "corpus: {path: ../shared/corpus.txt, at: ../shared/corpus.txt}" in said
     )
+
+
+@pytest.mark.parametrize("name", ["a, b", "2024", "x y: z", "{x}", "null", "my data"])
+def test_a_folder_of_any_name_is_brought_by_a_line_that_a_job_file_can_have(tmp_path: Path, name: str):
+    folder = tmp_path / "project" / name
+    folder.mkdir(parents=True)
+    (folder / "x.bin").write_text("x")
+    [said] = told(tmp_path, f'open("{name}/x.bin")')
+    line = said.split(". `", 1)[1].removesuffix("` brings it")
+    read = read_text(f"name: a\nrun: python train.py\n{line}\n", tmp_path / "stoker.yaml", []).job
+    assert [(use.path, use.at) for use in read.data.values()] == [(name, name)]
+
+
+def test_a_file_too_far_above_the_source_is_named_without_a_line_that_would_be_refused(tmp_path: Path):
+    (tmp_path / "far.txt").write_text("x")
+    [said] = told(tmp_path / "a/b/c", 'open("../../../../far.txt")')
+    assert "`../../../../far.txt`" in said and "data:" not in said and "Move it" in said
+
+
+def test_names_that_no_file_can_have_are_passed_over(tmp_path: Path):
+    assert told(tmp_path, 'open("a\\0b")\nopen("../" + "x" * 300)\nopen("../%s")' % ("x" * 190 + "y" * 7)) == []
 
 
 def test_several_files_of_a_folder_outside_are_brought_as_that_folder(tmp_path: Path):

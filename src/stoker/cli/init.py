@@ -102,7 +102,8 @@ def _completed(path: Path, text: str) -> tuple[Job, list[str]]:
         screening.check(tree.findings)
     except SnapshotRefused as error:
         lines += [f"before a run: {error.message}", f"hint: {error.hint}"]
-    lacking = {one.name: one for one in reversed(opened.lacking(job, tree)) if one.name not in job.data}
+    wanted = [one for one in opened.lacking(job, tree) if one.can_be_brought and one.name not in job.data]
+    lacking = {one.name: one for one in reversed(wanted)}
     if not lacking:
         return job, [*lines, *opened.missing(job, tree)]
     path.write_text(bring(text, {one.entry: _reason(one) for one in lacking.values()}), encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,8 @@ from stoker.client.script import Script, look
 from stoker.client.tree import Tree
 from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.commandline import NOTEBOOK, commands
-from stoker.model.job import Job
+from stoker.model.fields import Problems
+from stoker.model.job import Job, PlaceForData
 from stoker.model.snapshot import EntryKind
 
 _MOST = 5
@@ -23,6 +25,7 @@ _OPENERS = re.compile(
     r"|glob|DataLoader|Dataset|\w*Dataset|isfile|isdir|is_file|is_dir|exists|read_text|read_bytes|iterdir"
 )
 _WRITES = re.compile(r"[wax]")
+_NOT_TEXTS = ("null", "true", "false", "yes", "no", "on", "off")  # to YAML
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +46,23 @@ class Lacking:
     @property
     def entry(self) -> str:
         """As a job file has it under `data`."""
-        return f"{self.name}: {{path: {self.taken}, at: {self.taken}}}"
+        plain = re.fullmatch(r"[A-Za-z_./][\w./-]*", self.taken) and self.taken.lower() not in _NOT_TEXTS
+        path = self.taken if plain else json.dumps(self.taken, ensure_ascii=False)
+        return f"{self.name}: {{path: {path}, at: {path}}}"
+
+    @property
+    def can_be_brought(self) -> bool:
+        """To where the script looks for it: not far above its folder."""
+        try:
+            PlaceForData().read(self.taken, "at")
+        except Problems:
+            return False
+        return True
 
     def __str__(self) -> str:
         why = "an ignore file leaves it out" if self.inside else "it is outside of the source"
-        return f"`{self.path}`, which {self.opener} opens, is not sent: {why}. `data: {{{self.entry}}}` brings it"
+        then = f"`data: {{{self.entry}}}` brings it" if self.can_be_brought else "Move it into the source, or beside it"
+        return f"`{self.path}`, which {self.opener} opens, is not sent: {why}. {then}"
 
 
 def missing(job: Job, tree: Tree) -> list[str]:
@@ -70,7 +85,7 @@ def lacking(job: Job, tree: Tree) -> list[Lacking]:
         inside = not path.startswith("..")
         if inside and (path in sent or kept.root(path) or f"{path}/".startswith(f"{job.outputs}/")):
             continue
-        if not _is_given(path, job) and path not in (".", "..") and (tree.root / path).exists():
+        if not _is_given(path, job) and path not in (".", "..") and _is_there(tree.root / path):
             found[path] = opener
     every = [
         Lacking(opener, path, _taken(path, found, tree.root), not path.startswith(".."))
@@ -121,6 +136,13 @@ def _texts(call: ast.Call, script: Script) -> Iterator[str]:
     own = [call.func.value] if isinstance(call.func, ast.Attribute) and not call.args else []
     for argument in (*call.args[:1], *own, *(one.value for one in call.keywords)):
         yield from script.values.texts(argument)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # in a folder of somebody else's, or no name at all
+        return False
 
 
 def _is_given(path: str, job: Job) -> bool:

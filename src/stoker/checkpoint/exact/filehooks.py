@@ -72,5 +72,8 @@ def _hide(module: ModuleType, session: Session) -> None:
 def _has_record(path: Any, session: Session) -> bool:
     if not session.active or not isinstance(path, str | os.PathLike):
         return False
-    name = os.fspath(path)
-    return isinstance(name, str) and sidecar.SUFFIX not in name and sidecar.beside(name).exists()
+    try:
+        name = os.fspath(path)
+        return isinstance(name, str) and sidecar.SUFFIX not in name and sidecar.beside(name).exists()
+    except (OSError, ValueError):  # a name that is nearly too long has no room for ours
+        return False
