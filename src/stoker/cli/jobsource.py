@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from stoker.cli.terminal import say
 from stoker.client import jobfile
@@ -15,7 +15,7 @@ from stoker.client.jobfile import JobFile
 from stoker.client.settings import from_environment
 from stoker.client.shellvariables import hint, secret_kind
 from stoker.errors import BadInput, JobInvalid
-from stoker.model.commandline import NOTEBOOK, commands
+from stoker.model.commandline import NOTEBOOK, Command, commands
 from stoker.model.fields import encodable
 
 _SCRIPTS = (".py", NOTEBOOK)
@@ -45,10 +45,20 @@ def _for_script(script: Path, sets: Sequence[str]) -> JobFile:
         )
         return jobfile.read_text(starter(folder, inside), beside, sets)
     source = jobfile.read(beside, sets)
-    if not any(command.script == inside.as_posix() for command in commands(source.job.run)):
-        hint = f"`stoker run --set 'run={inside}'` runs it with what else is in stoker.yaml"
+    if not any(_starts(command, inside) for command in commands(source.job.run)):
+        line = f"{'' if inside.suffix == NOTEBOOK else 'python '}{shlex.quote(str(inside))}"
+        hint = f"`stoker run --set {shlex.quote(f'run={line}')}` runs it with what else is in stoker.yaml"
         raise BadInput(f"the stoker.yaml here is not for {inside}: it runs `{source.job.run}`", hint=hint)
     return source
+
+
+def _starts(command: Command, script: Path) -> bool:
+    """Also as a module of a package. Not by way of `cd`, which nobody follows here."""
+    module = ".".join(script.with_suffix("").parts)
+    return PurePosixPath(command.script) == PurePosixPath(script) or command.module in (
+        module,
+        module.removesuffix(".__main__"),
+    )
 
 
 def _variables(env: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:
