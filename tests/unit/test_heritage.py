@@ -99,6 +99,27 @@ def test_the_newest_checkpoint_and_its_outputs_are_copied_to_the_store_of_the_ne
     assert target.get(layout.output(new.id, made.sha256)) == b"1,2"
 
 
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        ("checkpoint.pth.tar", "checkpoint.pth.tar"),
+        ("checkpoint.pth.tar", ".checkpoint.pth.tar.stoker-exact"),
+        ("epoch_*.pt", "epoch_3.pt"),
+        ("runs/", "runs/exp/last.pt"),
+    ],
+)
+def test_a_checkpoint_that_is_a_file_or_fits_a_glob_is_started_from(
+    stores: TwoStores, heritage: Heritage, old: Run, make_run: Make, now: datetime, named: str, path: str
+) -> None:
+    source = stores.open("old")
+    data = entry(source, lambda sha256: layout.checkpoint_file(old.id, sha256), path, b"w")
+    source.put(layout.checkpoint_set(old.id, 1, 1), dump(CheckpointSet(1, 1, now, (data,), step=1.0).sealed))
+    job = replace(make_run(2).job, checkpoints=(named,))
+    assert heritage.find(old, job).step == 1.0
+    with pytest.raises(BadInput, match="in none of the job's `checkpoints`"):
+        heritage.find(old, replace(job, checkpoints=("others",)))
+
+
 def test_what_an_attempt_committed_after_it_was_fenced_off_is_not_started_from(
     stores: TwoStores, heritage: Heritage, old: Run, make_run: Make, now: datetime
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from stoker.errors import BadInput, Corrupt, Malformed, Missing, NotFound
 from stoker.model import layout, untrusted
 from stoker.model.checkpoint import CheckpointSet
+from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.job import Job
 from stoker.model.run import Run, Start
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
@@ -43,8 +44,8 @@ class Heritage:
         found = next(good_sets(self._stores.of(old), old.id, self._clock.now()), None)
         if found is None:
             raise NotFound(f"`{old.name}` has no checkpoint", hint=f"start it anew: `stoker rerun {old.name}`")
-        tops = tuple(f"{top}/" for top in job.checkpoints)
-        outside = next((one.path for one in found.entries if not one.path.startswith(tops)), None)
+        paths = CheckpointPaths(job.checkpoints)
+        outside = next((one.path for one in found.entries if paths.root(one.path) is None), None)
         if outside is not None:
             raise BadInput(
                 f"the checkpoint of `{old.name}` has `{outside}`, which is in none of the job's `checkpoints`",
