@@ -33,6 +33,21 @@ def test_what_somebody_else_put_there_stays(settings: Settings) -> None:
     assert [one.name for one in settings.home.root.iterdir()] == ["notes.txt"]
 
 
+def test_a_folder_that_stoker_never_used_is_no_home_whatever_is_in_it(settings: Settings) -> None:
+    for name in ("cache", "store", "nodes", "secrets", "environments"):
+        (settings.home.root / name).mkdir()
+    assert not footprint.is_home(settings)
+    settings.home.database.write_bytes(b"")
+    assert footprint.is_home(settings)
+
+
+def test_a_file_of_somebodys_that_begins_like_one_of_ours_stays(settings: Settings) -> None:
+    (settings.home.root / "resume-2026.pdf").write_text("mine")
+    (settings.home.root / "resume-a1b2c3d4").mkdir()
+    assert footprint.remove(settings) == []
+    assert [one.name for one in settings.home.root.iterdir()] == ["resume-2026.pdf"]
+
+
 def test_a_disk_that_a_link_leads_to_is_not_unmounted(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ def own_terminal(*, detach: bool, as_json: bool, twin: bool) -> Terminal:
         raise BadInput(f"--interactive and {other} do not go together", hint="use one of them")
     if not (terminal.interactive() and terminal.is_terminal(sys.stdout)):
         hint = "give the script its input in the command: `--set 'run=python train.py < answers.txt'`"
-        raise BadInput("--interactive needs a terminal, and this is none", hint=hint)
+        raise BadInput("--interactive needs a terminal, and stdin, stdout or stderr is not one", hint=hint)
     settings = from_environment()
     if not settings.local:
         raise BadInput("--interactive needs this computer's own server", hint="unset STOKER_SERVER")

@@ -53,7 +53,7 @@ def command(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
 def tell_pending(pending: Mapping[str, str]) -> None:
     """What is gone, and of which something is still stored."""
     for name, why in pending.items():
-        say(f"{name}: something of it is still in its store ({why}); the server goes on removing it")
+        say(f"{name}: some of its files are still in the store ({why}); the server keeps removing them")
 
 
 def _check(name: str, run: Run) -> None:

@@ -55,7 +55,7 @@ def command(yes: bool, force: bool, as_json: bool) -> int:
     settings = from_environment()
     if not settings.local:
         raise BadInput("STOKER_SERVER names a server elsewhere", hint="unset STOKER_SERVER to mean this computer")
-    if not footprint.parts(settings):
+    if not footprint.is_home(settings) or not footprint.parts(settings):
         return _nothing(settings, as_json)
     stays = _checked(settings, force=force) if settings.home.database.exists() else []
     stays += footprint.stays(settings)

@@ -29,13 +29,20 @@ class Part:
     size_bytes: int = 0
 
 
+def is_home(settings: Settings) -> bool:
+    """Whether Stoker has ever used the folder. Another one may have a `cache` or a `store` of somebody else's."""
+    home = settings.home
+    marks = (*home.root.glob(f"{home.database.name}*"), *_server(home), home.server_log, home.trees)
+    return any(os.path.lexists(mark) for mark in marks)
+
+
 def parts(settings: Settings) -> list[Part]:
     """Everything that would be removed, in the order in which it goes: what says that there were runs goes last."""
     home = settings.home
     named = {
         "the cache of datasets": (home.cache,),
         "environments": (home.environments,),
-        "working folders of runs": (home.nodes, home.secrets, *home.root.glob("resume-*")),
+        "working folders of runs": (home.nodes, home.secrets, *home.root.glob("resume-*/")),
         "the twin": (home.twin,),
         "Azurite": (home.azurite,),
         "runs, datasets and code in the store `folder`": (home.store,),

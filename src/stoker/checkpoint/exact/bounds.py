@@ -33,7 +33,7 @@ class Words:
             self.tell_of(error)
 
     def tell_of(self, error: Exception) -> None:
-        self.say(f"failed, and the script goes on without: {type(error).__name__}: {error}")
+        self.say(f"failed, and the script continues without it: {type(error).__name__}: {error}")
 
 
 def is_ours(words: Words) -> bool:

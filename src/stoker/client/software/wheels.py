@@ -99,7 +99,7 @@ def _packed(one: Distribution, place: Path) -> Path:
         return found
     paths = [row[0] for row in csv.reader(io.StringIO(one.record.decode(errors="replace"))) if row and row[0]]
     if not paths or one.folder.suffix != ".dist-info":
-        raise NotSent(f"`{one.name}` was not installed from a wheel, so that nobody knows which files are its own")
+        raise NotSent(f"`{one.name}` was not installed from a wheel, so its files are not known")
     folder = one.folder.name
     inside = sorted(path for path in paths if _is_content(path, folder))
     name = f"{folder.removesuffix('.dist-info')}-{_tag(one)}.whl"
@@ -154,5 +154,5 @@ def _tag(one: Distribution) -> str:
     if not one.is_compiled:
         return "py3-none-any"
     if not tags:
-        raise NotSent(f"`{one.name}` is compiled, and nobody knows for what")
+        raise NotSent(f"`{one.name}` is compiled, and its wheel does not say for which system")
     return "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
