@@ -13,7 +13,7 @@ from stoker.agent.metrics import MetricsShipper, logged_points
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.pace import Trouble
 from stoker.agent.shipping import Shipping
-from stoker.errors import Missing
+from stoker.errors import Missing, StoreUnavailable
 from stoker.model import layout
 from stoker.model.job import Job
 from stoker.model.orders import Orders
@@ -120,3 +120,39 @@ def test_before_a_checkpoint_is_committed_all_that_was_printed_and_measured_is_i
     begun = time.monotonic()
     shipping.catch_up()
     assert time.monotonic() - begun < 1, "nobody waits for a worker that has ended"
+
+
+class RefusingStore(FolderStore):
+    """Takes nothing for now."""
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        raise StoreUnavailable("it is away")
+
+
+def test_who_waits_for_a_store_that_is_away_keeps_no_processor_busy(tmp_path: Path, folder: NodeFolder) -> None:
+    store = RefusingStore(tmp_path / "store")
+    shipping = Shipping(store, ORDERS, folder, Masking([]), Trouble())
+    (folder.work / "outputs").mkdir(parents=True)
+    shipping.start([0], lambda _kind, _text: None)
+    write(folder, "line\n")
+    measure(folder, 0)
+    for shipper in (shipping.metrics, shipping.logs):
+        shipper.catch_up(0.3)
+    begun, used = time.monotonic(), time.process_time()
+    time.sleep(1)
+    share = (time.process_time() - used) / (time.monotonic() - begun)
+    store.append = FolderStore(tmp_path / "store").append  # type: ignore[method-assign]
+    for work in shipping.steps():
+        work()
+    assert share < 0.3
+    assert store.get(layout.log("r", 1, 0)) == b"line\n"
+
+
+def test_a_hurry_ends_a_pause_that_has_begun(store: FolderStore, folder: NodeFolder, logs: LogShipper) -> None:
+    logs.start()
+    write(folder, "line 0\n")
+    comes(store, layout.log("r", 1, 0), b"line 0\n")
+    write(folder, "line 1\n")
+    time.sleep(0.3)
+    logs.hurried = True
+    comes(store, layout.log("r", 1, 0), b"line 1\n")

@@ -83,7 +83,6 @@ class LogShipper(Shipper):
         self._logs: dict[int, RankLog] = {}
         self._masking = masking
         self._patience = Patience("logs", trouble)
-        self.hurried = False  # every line counts, whatever a write costs
 
     def add(self, rank: int, log: RankLog) -> None:
         self._logs = {**self._logs, rank: log}  # not in place: the thread may be going through them
@@ -111,7 +110,7 @@ class LogShipper(Shipper):
             if not more:
                 shipped = self.sizes() != before
                 pause_s = max(pace.after(shipped), self._write_every_s if shipped else 0.0)
-                time.sleep(pause_s) if final else self.pause(pause_s)
+                time.sleep(pause_s) if final else self.pause(pause_s, asked)
 
     def _ship(self, *, final: bool) -> bool | None:
         """True if there is more to ship, None if nothing could be done now."""

@@ -142,7 +142,6 @@ class MetricsShipper(Shipper):
         self._patience = Patience("metrics", trouble)
         self._write_every_s = 2 * pacing(store).write_s
         self._write_due = 0.0
-        self.hurried = False  # every point counts, whatever a write costs
         self.summaries = Summaries()
         self.progress: float | None = None  # the last that was reported
         self.sources: list[Source] = []
@@ -157,7 +156,7 @@ class MetricsShipper(Shipper):
             if self._write() and not self._behind:
                 self.answer(asked)
             if not self._behind:
-                self.pause(pace.after(found))
+                self.pause(pace.after(found), asked)
         while self._read(final=True):
             if not self._write():
                 time.sleep(0.05)

@@ -49,6 +49,7 @@ class Shipper(Worker):
         self._answering = threading.Condition()
         self._answered = 0
         self.asked = 0  # how many have waited, or do
+        self.hurried = False  # all of it counts, whatever a write costs
 
     @property
     def awaited(self) -> bool:
@@ -69,8 +70,10 @@ class Shipper(Worker):
                 self._answered = asked
                 self._answering.notify_all()
 
-    def pause(self, seconds: float) -> None:
-        """Shorter where it is to end, or somebody waits."""
-        until = time.monotonic() + seconds
-        while not self.awaited and (left := until - time.monotonic()) > 0 and not self.ending.wait(min(left, LOOK_S)):
-            pass
+    def pause(self, seconds: float, asked: int) -> None:
+        """Shorter where it is to end, where a hurry begins, or where somebody has come to wait that it does not know
+        of: it knew of `asked`. Whoever still waits while the store refuses everything is no reason to hurry."""
+        until, hurried = time.monotonic() + seconds, self.hurried
+        while (self.asked, self.hurried) == (asked, hurried) and (left := until - time.monotonic()) > 0:
+            if self.ending.wait(min(left, LOOK_S)):
+                return
