@@ -190,3 +190,21 @@ def test_a_database_that_was_removed_leaves_the_set(run: Run, study: sqlite3.Con
 def test_an_agent_without_databases_does_not_import_sqlite() -> None:
     code = "import sys; import stoker.agent.attempt; sys.exit('sqlite3' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_database_that_comes_after_one_was_removed_takes_the_place_of_no_other(run: Run) -> None:
+    first, second = opened(run, name="first.db"), opened(run, name="second.db")
+    insert(first, 1)
+    insert(second, 2)
+    assert rows(run, looks(run), "second.db") == [2]
+    first.close()
+    run.open.remove(run.ckpt / "first.db")
+    (run.ckpt / "first.db").unlink()
+    looks(run)
+    third = opened(run, name="third.db")
+    insert(third, 3)
+    made = looks(run)
+    assert rows(run, made, "third.db") == [3]
+    assert rows(run, made, "second.db") == [2]
+    second.close()
+    third.close()

@@ -63,6 +63,7 @@ class Databases:
         self._unkept = unkept
         self._kept_again = kept_again
         self._clock = clock
+        self._number = 0
         self._committed: dict[str, float] = {}  # by path: the copy that the last set has
         self.copies: dict[str, Copy] = {}
 
@@ -78,7 +79,8 @@ class Databases:
         used |= {path.rpartition("-")[0] for path in files if path.endswith(JOURNALS)}
         fresh = [path for path in used & files.keys() if is_database(files[path].place)]
         for path in fresh:
-            self.copies[path] = Copy(files[path].place, self._folder / f"{len(self.copies)}.sqlite")
+            self._number += 1  # never one that another copy has
+            self.copies[path] = Copy(files[path].place, self._folder / f"{self._number}.sqlite")
         return bool(fresh)
 
     def forget(self) -> None:
@@ -93,7 +95,7 @@ class Databases:
             stamp = _stamp(copy.place)
             waits = path in pending and now - copy.at < (PENDING_HURRIED_S if hurried else PENDING_S)
             if stamp[0] is None:
-                del self.copies[path]
+                self.copies.pop(path).file.unlink(missing_ok=True)
             elif stamp != copy.stamp and not waits and (hurried or now >= copy.due):
                 self._refresh(path, copy, stamp, LOCKED_HURRIED_S if hurried else LOCKED_S, hurried=hurried)
 
