@@ -5,6 +5,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from stoker.agent.choosing import Care
+from stoker.agent.effort import kept
 from stoker.agent.growing import PARTIAL_S, QUIET_S
 from stoker.agent.keeping import Checkpoints
 from stoker.agent.nodefolder import NodeFolder
@@ -422,6 +424,24 @@ def test_the_newest_file_and_folder_are_the_newest_after_they_came_back(
     second.begin()
     newest = max(second.ckpt.iterdir(), key=lambda one: one.stat().st_mtime)
     assert newest.name == "epoch-10"
+
+
+def test_a_file_dated_centuries_ahead_is_put_back_like_any_other(
+    run: Run, store: CountingStore, tmp_path: Path
+) -> None:
+    far = 10_000_000_000 * 1_000_000_000  # the year 2286: more than what 64 bits count in nanoseconds
+    os.utime(run.write("model.pt", "1"), ns=(far, far))
+    made = run.commit()
+    assert made
+    assert kept(made).at <= made.at
+    again = Run(store, tmp_path, attempt=2)
+    assert again.begin()
+    assert again.here() == {"model.pt": b"1"}
+
+
+def test_a_time_that_no_calendar_has_is_no_time_of_a_checkpoint() -> None:
+    made = CheckpointSet(1, 1, datetime.now(UTC), (), changed_ns={"model.pt": 10**21})
+    assert kept(made).at == made.at
 
 
 def test_a_link_that_is_pointed_elsewhere_is_a_change(run: Run) -> None:

@@ -121,5 +121,6 @@ class EffortMeter:
 def kept(found: CheckpointSet) -> Kept:
     """What matters is the newest content: it was committed a little later, when everything had come to rest."""
     newest = max(found.changed_ns.values(), default=0)
-    at = datetime.fromtimestamp(newest / 1e9, UTC) if newest else found.at
-    return Kept(found.attempt, found.number, min(at, found.at), found.step)
+    # A script may give its files any time, also one that no calendar has.
+    at = datetime.fromtimestamp(newest / 1e9, UTC) if 0 < newest < found.at.timestamp() * 1e9 else found.at
+    return Kept(found.attempt, found.number, at, found.step)

@@ -232,12 +232,13 @@ class Checkpoints:
         return made
 
     def _times_of(self, chosen: Chosen, named: set[str]) -> dict[str, int]:
-        """When each was last written: of what is as it was before, then."""
+        """When each was last written: of what is as it was before, then. Whoever reads it counts in 64 bits, and a file
+        whose time is beyond that goes without."""
         before = self._last.changed_ns if self._last else {}
         times = {path: before[path] for path in (*chosen.kept, *self._copies) if path in before}
         times |= {one.path: one.mark[1] for one in self._watch.found if one.mark and one.path in chosen.taken}
         times |= {path: self._copies[path].written_ns for path in self._usable(chosen)}
-        return {path: changed for path, changed in times.items() if path in named}
+        return {path: changed for path, changed in times.items() if path in named and abs(changed) < 1 << 63}
 
     def _marks_of(self, chosen: Chosen) -> dict[str, Mark | None]:
         """What of the set is known to be as it lies there."""
