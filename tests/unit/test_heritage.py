@@ -60,8 +60,10 @@ def entry(store: Store, place: Callable[[str], str], path: str, data: bytes) -> 
     return Entry(path, EntryKind.FILE, sha256, len(data))
 
 
-def commit(store: Store, run: Run, attempt: int, number: int, text: str, now: datetime) -> CheckpointSet:
-    data = entry(store, lambda sha256: layout.checkpoint_file(run.id, sha256), "checkpoints/w", text.encode())
+def commit(
+    store: Store, run: Run, attempt: int, number: int, text: str, now: datetime, path: str = "checkpoints/w"
+) -> CheckpointSet:
+    data = entry(store, lambda sha256: layout.checkpoint_file(run.id, sha256), path, text.encode())
     made = CheckpointSet(attempt, number, now, (data,), step=float(number)).sealed
     store.put(layout.checkpoint_set(run.id, attempt, number), dump(made))
     return made
@@ -155,6 +157,23 @@ def test_a_job_with_other_checkpoint_folders_is_refused(
     commit(stores.open("old"), old, 1, 1, "weights", now)
     with pytest.raises(BadInput, match="in none of the job's `checkpoints`"):
         heritage.find(old, replace(old.job, checkpoints=("elsewhere",)))
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        ("model.pt", "model.pt"),
+        ("model.pt", ".model.pt.stoker-exact"),
+        ("model.pt", "checkpoints/w"),
+        ("runs/*/weights", "runs/exp2/weights/last.pt"),
+        ("saved.d/", "saved.d/w"),
+    ],
+)
+def test_a_job_that_names_files_globs_or_folders_finds_its_checkpoint(
+    stores: TwoStores, heritage: Heritage, old: Run, now: datetime, named: str, path: str
+) -> None:
+    commit(stores.open("old"), old, 1, 1, "weights", now, path)
+    assert heritage.find(old, replace(old.job, checkpoints=(named,))).step == 1.0
 
 
 def test_a_checkpoint_that_is_gone_by_now_is_not_mistaken_for_nothing(
