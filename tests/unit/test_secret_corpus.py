@@ -90,6 +90,7 @@ LEFT_OUT = {
     "tunnel.ipynb": json.dumps(
         {"cells": [{"source": [f'redis.from_url("redis://:{text(20, 66)}4y@cache.acme.io/0")']}]}
     ),
+    "heroku.txt": f"postgres://u7:{hexes(64, 67)}@ec2-1-2-3-4.compute-1.amazonaws.com:5432/d9\n",
     "proxy.yaml": f"https_proxy: http://me:{password(12, 44)}@proxy.example.org:3128\n",
 }
 CODE = {
@@ -107,6 +108,7 @@ CODE = {
     "engine.py": f'engine = create_engine("postgresql://user:{password(14, 74)}@db.acme.io/prod")\n',
     "short.py": 'DB = "postgresql://user:S3cr' + '3tPw@db.acme.io/prod"\n',
     "queue.go": f'conn, _ := amqp.Dial("amqp://svc:{text(16, 75)}7z@mq.acme.io:5672/")\n',
+    "broker.py": f'BROKER = "amqp://svc:{hexes(32, 77)}@mq.acme.io:5672/"\n',
     "load.R": f'con <- dbConnect(url = "mysql://me:{text(15, 76)}2W@10.4.0.7/db")\n',
     "job.R": f"secret <- 1\napi_key = '{text(32, 57)}e5'\n",
 }

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
-EDITION = 5  # raise it with every change here or in `secretfiles`: what an earlier edition found no longer counts then
+EDITION = 6  # raise it with every change here or in `secretfiles`: what an earlier edition found no longer counts then
 MOST_BYTES = 1 << 20  # of one file
 _MOST_SUSPECT_BYTES = 256 << 10
 _MOST_HITS = 20
@@ -248,8 +248,9 @@ def _in_urls(data: bytes, kind: Kind) -> Iterator[Hit]:
     if b"@" not in data:
         return
     for match in _IN_URL.finditer(data, 0, _MOST_SUSPECT_BYTES):
-        meant = kind is Kind.SETTINGS or not _NO_HOST.match(match["host"])
-        if meant and _is_password(match["value"], 2.5):  # the place says what it is, so a short one will do
+        meant, value = kind is Kind.SETTINGS or not _NO_HOST.match(match["host"]), match["value"]
+        # The place says what it is, so a short one will do, and one that a service made of hex digits.
+        if meant and (_is_password(value, 2.5) or _looks_random(value)):
             yield Hit(data.count(b"\n", 0, match.start()) + 1, "password in a URL", False)
 
 
