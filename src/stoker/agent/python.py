@@ -11,6 +11,7 @@ from pathlib import Path
 from stoker.agent.endings import Broken
 from stoker.agent.interpreter import which
 
+BRING_S = 300.0  # for a Python to be downloaded: until then nothing else is heard of
 _ASK = "import sys; print('%d.%d.%d' % sys.version_info[:3], sys.executable)"
 
 
@@ -39,11 +40,20 @@ def find_python(wanted: str, usual: str, uv: str | None, environ: Mapping[str, s
 def bring_python(wanted: str, uv: str, environ: Mapping[str, str], tell: Callable[[str, str], None]) -> str | None:
     """A version that this machine lacks, by uv. None where it cannot be had, which is told."""
     for verb in (["install", wanted], ["find", "--no-project", "--managed-python", wanted]):
-        told = subprocess.run(
-            [uv, "python", *verb], capture_output=True, text=True, env=dict(environ), stdin=subprocess.DEVNULL
-        )
-        if told.returncode:
-            reason = " ".join(told.stderr.split())[-300:]
+        reason = ""
+        try:
+            told = subprocess.run(
+                [uv, "python", *verb],
+                capture_output=True,
+                text=True,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                timeout=BRING_S,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            reason = str(error)
+        if reason or told.returncode:
+            reason = reason or " ".join(told.stderr.split())[-300:]
             tell("environment", f"Python {wanted} could not be brought to this machine: {reason}")
             return None
     tell("environment", f"Python {wanted} was brought to this machine")

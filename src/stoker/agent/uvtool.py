@@ -6,6 +6,7 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Callable, Mapping
+from http.client import HTTPException
 from io import BytesIO
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -34,7 +35,7 @@ def bring_uv(wheels: Mapping[str, str], place: Path, tell: Callable[[str, str], 
             part.write_bytes(wheel.read(name))
         part.chmod(0o755)
         part.replace(there)
-    except (OSError, ValueError, StopIteration, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, StopIteration, HTTPException, zipfile.BadZipFile) as error:
         tell("environment", f"uv could not be brought to this machine: {error}")
         return None
     return str(there)
