@@ -37,7 +37,7 @@ def told(tmp_path: Path, code: str, **job: object) -> list[str]:
     (tmp_path / "shared" / "corpus.txt").write_text("x")
     (source / ".gitignore").write_text("*.bin\nout.txt\n")
     (source / "train.py").write_text(code)
-    given = Job(name="a", run="python train.py", **job)  # type: ignore[arg-type]
+    given = Job(**{"name": "a", "run": "python train.py", **job})  # type: ignore[arg-type]
     prepared = prepare(given, source, from_environment({"STOKER_HOME": str(tmp_path / "home")}))
     return opened.missing(given, prepared.tree)
 
@@ -67,6 +67,25 @@ def test_a_folder_of_any_name_is_brought_by_a_line_that_a_job_file_can_have(tmp_
     line = said.split(". `", 1)[1].removesuffix("` brings it")
     read = read_text(f"name: a\nrun: python train.py\n{line}\n", tmp_path / "stoker.yaml", []).job
     assert [(use.path, use.at) for use in read.data.values()] == [(name, name)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ("--corpus ../shared/corpus.txt", "../shared/corpus.txt"),
+        ("--bin=data/shakespeare/train.bin", "data/shakespeare/train.bin"),
+        ("data.path=../shared", "../shared"),
+        ("../shared --epochs 3", "../shared"),
+    ],
+)
+def test_what_the_command_gives_to_the_script_is_named(tmp_path: Path, arguments: str, path: str):
+    [said] = told(tmp_path, "import sys", run=f"python train.py {arguments}")
+    assert said.startswith(f"`{path}`, which train.py opens, is not sent")
+
+
+@pytest.mark.parametrize("arguments", ["--out out.txt", "--log-dir=../shared", "--x notes.txt", "--y ${outputs}", "-v"])
+def test_where_a_script_is_told_to_write_is_not_missing(tmp_path: Path, arguments: str):
+    assert told(tmp_path, "import sys", run=f"python train.py {arguments}") == []
 
 
 def test_a_file_too_far_above_the_source_is_named_without_a_line_that_would_be_refused(tmp_path: Path):

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from stoker.client.localcode import name_of, nodes
@@ -25,6 +26,7 @@ _OPENERS = re.compile(
     r"|glob|DataLoader|Dataset|\w*Dataset|isfile|isdir|is_file|is_dir|exists|read_text|read_bytes|iterdir"
 )
 _WRITES = re.compile(r"[wax]")
+_WRITTEN = re.compile(r"(?i)out|save|log|ckpt|checkpoint|result|work|exp|cache|tensorboard|resume|model")  # flags
 _NOT_TEXTS = ("null", "true", "false", "yes", "no", "on", "off")  # to YAML
 
 
@@ -76,7 +78,7 @@ def lacking(job: Job, tree: Tree) -> list[Lacking]:
     if script is None or script.tree is None:
         return []
     script.follow(tree.root)
-    opened = dict(_opened(script, tree.root))
+    opened = dict(_opened(script, tree.root)) | dict.fromkeys(_arguments(job, script), script.path)
     if not opened:
         return []
     sent, kept = _sent(tree), CheckpointPaths(job.checkpoints)
@@ -117,15 +119,34 @@ def _script(job: Job, tree: Tree) -> Script | None:
 
 
 def _opened(script: Script, root: Path) -> Iterator[tuple[str, str]]:
-    """Normal paths, with the file that opens each. A notebook runs in its own folder."""
-    folder = PurePosixPath(script.path).parent if script.path.endswith(NOTEBOOK) else PurePosixPath(".")
+    """Normal paths, with the file that opens each."""
     trees = {script.path: script.tree, **{str(path.relative_to(root)): one for path, one in script.modules.items()}}
     for name, tree in trees.items():
         for node in nodes(tree or ast.Module([], [])):
             if isinstance(node, ast.Call):
                 for text in _texts(node, script):
                     if "*" not in text and "\n" not in text and "://" not in text and 0 < len(text) < 200:
-                        yield os.path.normpath(folder / text), name
+                        yield _from_root(text, script), name
+
+
+def _arguments(job: Job, script: Script) -> Iterator[str]:
+    """What the command tells the script, but for where it is to write. Normal paths, if they are paths at all."""
+    for command in commands(job.run):
+        started = command.script or command.module
+        if not started or not command.trains:
+            continue
+        words = command.words[command.words.index(started) :]
+        for before, word in pairwise(words):
+            flag, equals, value = word.rpartition("=")
+            name, text = (flag, value) if equals else (before if before.startswith("-") else "", word)
+            if text and not text.startswith("-") and "$" not in text and not _WRITTEN.search(name):
+                yield _from_root(text, script)
+
+
+def _from_root(text: str, script: Script) -> str:
+    """A notebook runs in its own folder."""
+    folder = PurePosixPath(script.path).parent if script.path.endswith(NOTEBOOK) else PurePosixPath(".")
+    return os.path.normpath(folder / text)
 
 
 def _texts(call: ast.Call, script: Script) -> Iterator[str]:
