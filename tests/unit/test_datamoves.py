@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.client.datamark import DataUse
-from stoker.client.datamoves import dataset_name, moved
+from stoker.client.datamoves import dataset_name, moved, moves
 from stoker.errors import BadInput
 from stoker.model.job import Job
 
@@ -28,6 +28,18 @@ def test_a_single_file_is_named_inside_its_dataset(tmp_path: Path):
         job = Job(name="ants", run="a", data={"labels": {"path": "x", "at": at}})
         with pytest.raises(BadInput, match="is a single file"):
             moved(job, {"labels": "ants-labels@1"}, uses)
+
+
+def test_a_file_that_cannot_appear_where_it_is_expected_is_refused_before_it_is_sent(tmp_path: Path):
+    class Server:
+        def post(self, path: str, body: object) -> dict[str, list[str]]:
+            assert path == "/v1/plan" and body
+            return {"to_store": ["labels"]}
+
+    (tmp_path / "labels.csv").write_text("1")
+    job = Job(name="ants", run="a", data={"labels": {"path": "labels.csv", "at": "labels.csv"}})
+    with pytest.raises(BadInput, match="is a single file"):
+        moves(job, tmp_path, Server(), None)
 
 
 def test_the_dataset_is_named_after_the_experiment_and_the_input():

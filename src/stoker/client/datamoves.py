@@ -36,12 +36,16 @@ Agree = Callable[[Sequence[DataMove]], Progress]  # raises where they are not to
 
 
 def moves(job: Job, folder: Path, connection: Connection, datasets: Datasets) -> list[DataMove]:
-    """What the job reads on this computer and its machines cannot. The server knows which machines can."""
+    """What the job reads on this computer and its machines cannot. The server knows which machines can. Raises BadInput
+    where it could not be where the script expects it: before it is sent, which may take long."""
     uses = {use.name: use for use in datamark.look(job, folder) if use.local}
     if not uses:
         return []
     wanted = connection.post("/v1/plan", {"job": job.plain()}).get("to_store", ())
-    return [_move(job, uses[name], datasets) for name in wanted if name in uses]
+    found = [uses[name] for name in wanted if name in uses]
+    for use in found:
+        _at(job.data[use.name], use)
+    return [_move(job, use, datasets) for use in found]
 
 
 def dataset_name(job: Job, name: str) -> str:
@@ -55,14 +59,22 @@ def moved(job: Job, made: Mapping[str, str], uses: Sequence[DataUse]) -> Job:
     for use in uses:
         if use.name not in made:
             continue
-        given, file = data[use.name], "" if Path(use.where).is_dir() else Path(use.where).name
-        at = given.at
-        if file:  # a dataset is a folder, with this file in it
-            at = _folder_for(use, file, given.at) if given.at else None
+        given = data[use.name]
+        if file := _file(use):  # a dataset is a folder, with this file in it
             told = f"${{data.{use.name}}}"
             run, resume = run.replace(told, f"{told}/{file}"), resume and resume.replace(told, f"{told}/{file}")
-        data[use.name] = DataInput(dataset=made[use.name], at=at, mode=given.mode)
+        data[use.name] = DataInput(dataset=made[use.name], at=_at(given, use), mode=given.mode)
     return replace(job, data=data, run=run, resume=resume)
+
+
+def _file(use: DataUse) -> str:
+    """Its name, where the input is a single file."""
+    return "" if Path(use.where).is_dir() else Path(use.where).name
+
+
+def _at(given: DataInput, use: DataUse) -> str | None:
+    file = _file(use)
+    return _folder_for(use, file, given.at) if file and given.at else given.at
 
 
 def _folder_for(use: DataUse, file: str, at: str) -> str:
