@@ -28,6 +28,7 @@ Progress = Callable[[int, int], None]  # bytes sent, bytes to send
 Notice = Callable[[str], None]  # a line for a person
 
 _TRIES = 3
+_LARGE_BYTES = 100_000_000  # of code: said before it is sent
 
 
 def submit(
@@ -44,16 +45,17 @@ def submit(
     datasets: Mapping[str, str] = MappingProxyType({}),
 ) -> Run:
     """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
-    of the one to keep it in; empty: the workspace's. `notice` hears of secrets that are not sent, once. `datasets` are
-    what data of this computer has become, by the names of inputs."""
+    of the one to keep it in; empty: the workspace's. `notice` hears, once, of secrets that are not sent, and of
+    much that is. `datasets` are what data of this computer has become, by the names of inputs."""
     key, told, elsewhere = os.urandom(16).hex(), False, is_elsewhere(job, connection)
     for _ in range(_TRIES):
         prepared = prepare(job, folder, settings, elsewhere=elsewhere)
-        for line in () if told else _worth_knowing(prepared):
-            notice(line)
+        hear: Notice = (lambda _: None) if told else notice
+        for line in _worth_knowing(prepared):
+            hear(line)
         told = True
         try:
-            _send(prepared.tree, connection, progress, store)
+            _send(prepared.tree, connection, progress, store, hear)
             submission = replace(prepared.submission(key, name, settings), store=store, terminal=terminal)
             return _post(_moved(submission, datasets, prepared.data), connection)
         except (Corrupt, SnapshotRefused, NotFound) as error:
@@ -136,12 +138,25 @@ def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True, s
     return missing
 
 
-def _send(tree: Tree, connection: Connection, progress: Progress | None, store: str) -> None:
-    for _ in range(_TRIES):
+def large(snapshot: Snapshot, new: Mapping[str, int]) -> list[str]:
+    """Hundreds of megabytes are rarely code."""
+    if sum(new.values()) < _LARGE_BYTES:
+        return []
+    largest = sorted((entry for entry in snapshot.entries if entry.sha256 in new), key=lambda one: -one.size_bytes)[:3]
+    names = ", ".join(f"`{one.path}` ({one.size_bytes / 1e6:.0f} MB)" for one in largest)
+    total = sum(new.values()) / 1e6
+    return [f"{total:.0f} MB will be sent as code: {names}; name data under `data`, or leave it out in .stokerignore"]
+
+
+def _send(tree: Tree, connection: Connection, progress: Progress | None, store: str, notice: Notice) -> None:
+    for number in range(_TRIES):
         missing = register(tree.snapshot, connection, store=store)
         if not missing:
             return
-        total = sum(_sizes(tree.snapshot.entries, missing))
+        new = _sizes(tree.snapshot.entries, missing)
+        for line in large(tree.snapshot, new) if not number else ():
+            notice(line)
+        total = sum(new.values())
         with suppress(ServerUnavailable):  # restarted in the middle: what has not arrived is still missing
             connection.upload(f"/v1/blobs{_in(store)}", _told(tree.stream(missing), total, progress))
     raise ServerUnavailable("the code could not be sent: the connection broke every time", hint="try again")
@@ -151,9 +166,9 @@ def _in(store: str) -> str:
     return f"?store={quote(store, safe='')}" if store else ""
 
 
-def _sizes(entries: Iterable[Entry], missing: Iterable[str]) -> Iterator[int]:
+def _sizes(entries: Iterable[Entry], missing: Iterable[str]) -> dict[str, int]:
     wanted = set(missing)
-    return iter({entry.sha256: entry.size_bytes for entry in entries if entry.sha256 in wanted}.values())
+    return {entry.sha256: entry.size_bytes for entry in entries if entry.sha256 in wanted}
 
 
 def _told(chunks: Iterable[bytes], total: int, progress: Progress | None) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from stoker.client.connection import Connection
 from stoker.client.datamark import DataUse
 from stoker.client.preparation import prepare
 from stoker.client.screening import Finding
-from stoker.client.sending import is_elsewhere, register
+from stoker.client.sending import is_elsewhere, large, register
 from stoker.client.settings import Settings
 from stoker.model import wire
 from stoker.model.checkpointpaths import CheckpointPaths
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from stoker.client.software.taking import Along
 
 _MOST_NAMED = 6
-LARGE_BYTES = 100_000_000  # of code: said before it is sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +114,12 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
             *answer.get("notes", ()),
             *prepared.taken.notes,
             *opened.missing(job, prepared.tree),
-            *_large(prepared.tree.snapshot, new),
+            *large(prepared.tree.snapshot, new),
             *(prepared.along.notes if prepared.along else ()),
         ),
         findings=prepared.tree.findings,
         to_store=tuple(answer.get("to_store", ())),
     )
-
-
-def _large(snapshot: Snapshot, new: Mapping[str, int]) -> list[str]:
-    """Hundreds of megabytes are rarely code."""
-    if sum(new.values()) < LARGE_BYTES:
-        return []
-    largest = sorted((entry for entry in snapshot.entries if entry.sha256 in new), key=lambda one: -one.size_bytes)[:3]
-    names = ", ".join(f"`{one.path}` ({one.size_bytes / 1e6:.0f} MB)" for one in largest)
-    total = sum(new.values()) / 1e6
-    return [f"{total:.0f} MB will be sent as code: {names}; name data under `data`, or leave it out in .stokerignore"]
 
 
 def _pinned(use: DataUse, inputs: Mapping[str, Any]) -> DataUse:
