@@ -63,6 +63,19 @@ def test_a_cell_that_fails_is_shown_with_its_own_lines_and_the_rest_does_not_run
     assert outputs[1][-1]["ename"] == "ZeroDivisionError" and outputs[2] == []
 
 
+def test_secrets_that_a_cell_prints_are_stars_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = 'qu"ote-and-more'
+    for name, value in {"STOKER_SECRETS": "KEY GONE PIN", "KEY": secret, "PIN": "1"}.items():
+        monkeypatch.setenv(name, value)
+    done, outputs = run(tmp_path, "import os\nprint('a', os.environ['KEY'], 1)", "raise ValueError(os.environ['KEY'])")
+    assert done.returncode == 1 and secret in done.stdout, "the log is masked by whoever ships it"
+    assert outputs[0][0]["text"] == f"a {'*' * len(secret)} 1\n"
+    assert (
+        secret not in json.dumps(outputs)
+        and json.dumps(secret)[1:-1] not in (tmp_path / "outputs/train.ipynb").read_text()
+    )
+
+
 def test_a_notebook_that_exits_ends_with_its_code(tmp_path: Path) -> None:
     done, outputs = run(tmp_path, "print(1)", "import sys; sys.exit(4)")
     assert done.returncode == 4 and outputs[0][0]["text"] == "1\n"

@@ -137,6 +137,8 @@ def environment(orders: Orders, place: Place) -> dict[str, str]:
         env["STOKER_EVICTIONS_PER_HOUR"] = f"{orders.evictions_per_hour:.6g}"
     env |= job.env
     env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
+    if job.secrets:
+        env["STOKER_SECRETS"] = " ".join(job.secrets)
     given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
     # First, so that its `sitecustomize` is found before any other; it lets the other run behind it.
     hook = str(place.library / _HOOK) if job.exact else ""

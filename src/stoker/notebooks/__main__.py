@@ -11,6 +11,8 @@ from pathlib import Path
 from stoker.notebooks.document import Document, Unreadable
 from stoker.notebooks.running import Notebook, Refused, trimmed
 
+_SHORTEST = 8  # of a secret that is hidden
+
 
 def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     """The exit code. The notebook finds the rest of the arguments in `sys.argv`, and is in its own folder, as in
@@ -20,6 +22,7 @@ def main(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
     path = Path(arguments[0])
     try:
         document = Document(path.read_bytes(), path.name)
+        document.hidden = _secrets(variables)
         notebook = Notebook(document, path, _copy(path, variables))
     except OSError as error:
         return _refuse(f"{path} cannot be read: {error.strerror}")
@@ -42,6 +45,12 @@ def _copy(path: Path, variables: Mapping[str, str]) -> Path | None:
     if variables.get("RANK", "0") != "0":
         return None
     return Path(variables.get("STOKER_OUTPUTS", "outputs")).absolute() / path.name
+
+
+def _secrets(variables: Mapping[str, str]) -> list[str]:
+    """Their values. Shorter ones would star out ordinary text."""
+    found = [variables.get(name, "").strip() for name in variables.get("STOKER_SECRETS", "").split()]
+    return [value for value in found if len(value) >= _SHORTEST]
 
 
 def _tell(error: Exception) -> None:

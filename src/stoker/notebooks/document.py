@@ -45,6 +45,7 @@ class Document:
         language = _language(self._plain)
         if language.lower() != "python":
             raise Unreadable(f"{name} is a notebook in {language}: only Python runs")
+        self.hidden: list[str] = []  # what becomes stars in the copy, as in the log
         for cell in self.cells:
             cell.plain |= {"outputs": [], "execution_count": None}
 
@@ -52,9 +53,10 @@ class Document:
         """The whole file or, where that fails in the middle, the one before."""
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
-        part.write_text(
-            json.dumps(self._plain, indent=1, ensure_ascii=False) + "\n", encoding="utf-8", errors="replace"
-        )
+        text = json.dumps(self._plain, indent=1, ensure_ascii=False)
+        for value in self.hidden:
+            text = text.replace(json.dumps(value, ensure_ascii=False)[1:-1], "*" * len(value))
+        part.write_text(f"{text}\n", encoding="utf-8", errors="replace")
         os.replace(part, path)  # noqa: PTH105  # as the rest of a path that may be any object
 
 
