@@ -174,6 +174,22 @@ def test_a_script_does_not_come_upon_records_and_removes_them_with_its_files(tmp
     assert (done.stdout, done.stderr) == (f"True 3\n6 epoch_2.pkl\n{left}\n", "")
 
 
+def test_a_folder_with_records_is_removed_as_a_whole(tmp_path: Path) -> None:
+    script = """
+        import os, pickle, shutil
+        os.mkdir("epoch-1")
+        with open("epoch-1/model.pkl", "wb") as file:
+            pickle.dump(1, file)
+        shutil.copytree("epoch-1", "best")
+        print(len(list(os.scandir("best"))))
+        shutil.rmtree("epoch-1"), shutil.rmtree("best")
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (STARTUP, SOURCE)))}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr, list(tmp_path.iterdir())) == (0, "2\n", "", [])
+
+
 def test_a_name_that_has_no_room_for_a_record_is_moved_and_removed_as_ever(tmp_path: Path) -> None:
     code = "import os; open('x' * 250, 'w').close(); os.replace('x' * 250, 'y' * 250); os.remove('y' * 250)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (STARTUP, SOURCE)))}
