@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stoker.errors import StoreUnavailable
+from stoker.errors import StoreUnavailable, Unanswered
 from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.store import FOLDER
@@ -101,6 +101,28 @@ def test_code_that_was_just_sent_stays_until_its_submission_is_given_up() -> Non
     world.now = PATIENCE_S + 1
     world.code.remove({})
     assert keys(world.near) == set()
+
+
+@pytest.mark.parametrize("store", [FOLDER, "team"])
+def test_a_submission_that_waits_too_long_for_a_removal_is_given_up_and_holds_nothing(store: str) -> None:
+    arrivals, begun, over = Arrivals(wait_s=0.02), threading.Event(), threading.Event()
+
+    def removal() -> None:
+        with arrivals.still(store):
+            begun.set()
+            over.wait(30)
+
+    thread = threading.Thread(target=removal)
+    thread.start()
+    assert begun.wait(30)
+    with pytest.raises(Unanswered, match="is being removed"):
+        arrivals.begin("team", "s")
+    over.set()
+    thread.join()
+    with arrivals.still(store) as coming:
+        assert not coming.snapshots
+    with arrivals.using("team", "s"), arrivals.still("other") as coming:
+        assert coming.snapshots == {"s"}
 
 
 def test_files_that_are_on_their_way_for_a_snapshot_stay() -> None:

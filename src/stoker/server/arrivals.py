@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from stoker.errors import Unanswered
 from stoker.model.store import FOLDER
 
 Files = frozenset[str]
 NONE: Files = frozenset()
 
 PATIENCE_S = 3600.0  # a submission that has not arrived by then is given up
+WAIT_S = 25.0  # for a removal, in each of two stores: sooner than whoever asked hangs up, and nobody would end it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,9 @@ class Arrivals:
     It lives in memory: a submission that a restart of the server cuts in two is told that code is missing, and sends it
     again. Called from several threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, wait_s: float = WAIT_S) -> None:
         self._clock = clock
+        self._wait_s = wait_s
         self._expected: dict[str, tuple[float, Files]] = {}  # snapshot to the end of patience, and its files
         self._using: Counter[tuple[str, Files]] = Counter()
         self._facts = threading.Lock()
@@ -50,8 +53,9 @@ class Arrivals:
             self.end(snapshot, files)
 
     def begin(self, store: str, snapshot: str, files: Files = NONE) -> None:
+        """Raises Unanswered where a removal takes too long."""
         # The folder's turn comes last: whoever waits for a removal in a far store holds up nobody else meanwhile.
-        with self._turn(store), self._turn(FOLDER), self._facts:
+        with self._turn(store, self._wait_s), self._turn(FOLDER, self._wait_s), self._facts:
             self._using[snapshot, files] += 1
 
     def end(self, snapshot: str, files: Files = NONE) -> None:
@@ -86,8 +90,12 @@ class Arrivals:
             return Coming(snapshots, frozenset(one for _, files in known for one in files))
 
     @contextmanager
-    def _turn(self, store: str) -> Iterator[None]:
+    def _turn(self, store: str, wait_s: float = -1) -> Iterator[None]:
         with self._facts:
             lock = self._removing.setdefault(store, threading.RLock())
-        with lock:
+        if not lock.acquire(timeout=wait_s):
+            raise Unanswered(f"old code is being removed from the store `{store}`", hint="try again in a moment")
+        try:
             yield
+        finally:
+            lock.release()
