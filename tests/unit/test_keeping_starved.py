@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from test_keeping import CountingStore, Run
 
+from stoker.agent import openlimit
 from stoker.agent.choosing import Care
 from stoker.agent.growing import QUIET_S
 from stoker.agent.openfiles import Opened
@@ -191,8 +192,10 @@ def test_a_node_that_may_open_few_files_commits_many_of_them_at_a_notice(
     usual, limit = resource.getrlimit(resource.RLIMIT_NOFILE), resource.setrlimit
     for part in range(500):
         run.write(f"step-1/{part}", f"{part}")
+    spare = len(list(Path("/proc/self/fd").iterdir())) + 20
+    monkeypatch.setattr(openlimit, "SPARE", spare)
     monkeypatch.setattr(resource, "setrlimit", lambda *_: None)  # as where there is no more than this
-    limit(resource.RLIMIT_NOFILE, (256, usual[1]))
+    limit(resource.RLIMIT_NOFILE, (spare + 128, usual[1]))
     try:
         made = next((made for _ in range(4) if (made := run.look(0.3, Care.HURRIED))), None)
     finally:
@@ -225,3 +228,12 @@ def test_a_file_that_became_a_folder_or_a_pipe_behind_the_look_is_not_read(
     assert "other.pt" in run.content(next(filter(None, looks), None))
     for fd in held:
         os.close(fd)
+
+
+def test_what_is_in_the_store_is_not_held_open(run: Run) -> None:
+    for part in range(50):
+        run.write(f"step-1/{part}", f"{part}")
+    made = next((made for _ in range(4) if (made := run.look(0.3, Care.HURRIED))), None)
+    assert len(run.content(made)) == 50
+    run.look(0.3, Care.HURRIED)
+    assert len(run.checkpoints._pins) == 0

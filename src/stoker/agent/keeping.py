@@ -173,7 +173,7 @@ class Checkpoints:
         self._opened = self._open_files()
 
     def _hold_all(self, found: list[Found]) -> set[str]:
-        self._pins.let_go_of_others(found)
+        self._pins.let_go_of_others(one for one in found if not self._sending.knows(one))
         return self._pins.hold(found, self._sending.knows)
 
     def _choose(self, care: Care, now: float) -> Chosen | None:

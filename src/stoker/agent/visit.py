@@ -7,7 +7,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -124,7 +124,7 @@ class RunningVisit:
         reading = {said, *streams}
         while reading:
             room = {fd for fd in reading if fd == said or len(streams[fd].pending) < MOST_PENDING}
-            ready = select.select(room, [], [], LOOK_EVERY_S)[0] if room else []
+            ready = _ready(room) if room else []
             for fd in ready:
                 piece = os.read(fd, AT_ONCE)
                 if not piece:
@@ -168,3 +168,11 @@ class RunningVisit:
                 if self._unwished_at and time.monotonic() - self._unwished_at > GIVE_UP_S:
                     return
                 time.sleep(RETRY_S)
+
+
+def _ready(fds: Collection[int]) -> list[int]:
+    """Not by `select`, which knows the first 1,024 files of a process only: the agent may hold thousands open."""
+    waiting = select.poll()
+    for fd in fds:
+        waiting.register(fd, select.POLLIN)
+    return [fd for fd, _ in waiting.poll(LOOK_EVERY_S * 1000)]
