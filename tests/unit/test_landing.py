@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import time
 from functools import partial
 from pathlib import Path
@@ -296,3 +297,12 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreFailed, match=r"could not write to `.*file/ants-1`: Not a directory"):
         choose_folder(tmp_path / "file", "ants-1", "r1")
+
+
+def test_files_that_the_disk_has_no_room_for_are_refused_before_any_is_brought(tmp_path: Path) -> None:
+    """One small content under many names is as large as all of them, and a node names as many as it likes."""
+    free = shutil.disk_usage(tmp_path).free
+    many = [Entry(f"copy-{number}", sha256=sha256(b"x"), size_bytes=free // 4) for number in range(5)]
+    with pytest.raises(StoreFailed, match="the disk has no room"):
+        Landing(many, tmp_path / "outputs", "run-1").wanted()
+    assert not listing(tmp_path / "outputs")

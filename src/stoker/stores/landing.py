@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from stoker.errors import Conflict, Corrupt, Missing
+from stoker.errors import Conflict, Corrupt, Missing, StoreFailed
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.disk import disk_failed
 from stoker.stores.manifest import checked
@@ -47,8 +48,14 @@ class Landing:
         _remove_stale(self._top)
 
     def wanted(self) -> list[str]:
-        """The hashes to bring. Files that are there with the right content are kept."""
-        return list(self._find_lacking())
+        """The hashes to bring. Files that are there with the right content are kept. Raises StoreFailed where the disk
+        has no room for them: one content may stand under any number of names."""
+        lacking = self._find_lacking()
+        size_bytes = sum(entry.size_bytes for entries in lacking.values() for entry in entries)
+        if size_bytes > shutil.disk_usage(self._top).free:
+            told = f"the disk has no room for {size_bytes / 1e9:.1f} GB in `{self._top}`"
+            raise StoreFailed(told, hint="free some space, then try again")
+        return list(lacking)
 
     def take(self, sha256: str, stream: BinaryIO) -> None:
         """Puts a content in every place that lacks it. One that is not wanted is left unread. Raises Corrupt."""
