@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 import time
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from types import FrameType
 
 from stoker.agent.hearing import hear
+from stoker.agent.readable import readable
 from stoker.errors import Missing, StokerError
 from stoker.model import layout, untrusted
 from stoker.model.money import Fuse
@@ -60,7 +60,7 @@ class Stopping:
             raise Stopped
 
     def wait(self, seconds: float) -> None:
-        if select.select([self._wakes], [], [], seconds)[0]:
+        if readable([self._wakes], seconds):
             os.read(self._wakes, 4096)
 
     def heed_signals(self) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from stoker.agent.endings import Broken
 from stoker.agent.masking import Masking
+from stoker.agent.readable import readable
 from stoker.agent.spawning import spawn
 from stoker.errors import StokerError
 from stoker.model.orders import Visit, VisitEnd
@@ -124,7 +124,7 @@ class RunningVisit:
         reading = {said, *streams}
         while reading:
             room = {fd for fd in reading if fd == said or len(streams[fd].pending) < MOST_PENDING}
-            ready = _ready(room) if room else []
+            ready = readable(room, LOOK_EVERY_S) if room else []
             for fd in ready:
                 piece = os.read(fd, AT_ONCE)
                 if not piece:
@@ -168,11 +168,3 @@ class RunningVisit:
                 if self._unwished_at and time.monotonic() - self._unwished_at > GIVE_UP_S:
                     return
                 time.sleep(RETRY_S)
-
-
-def _ready(fds: Collection[int]) -> list[int]:
-    """Not by `select`, which knows the first 1,024 files of a process only: the agent may hold thousands open."""
-    waiting = select.poll()
-    for fd in fds:
-        waiting.register(fd, select.POLLIN)
-    return [fd for fd, _ in waiting.poll(LOOK_EVERY_S * 1000)]

@@ -1,4 +1,4 @@
-"""A visit reads what its command prints, however many files the agent holds open."""
+"""Visits and orders to stop are heard of, however many files the agent holds open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import fcntl
 import os
 
 from stoker.agent.openlimit import room_for
-from stoker.agent.visit import _ready
+from stoker.agent.readable import readable
 
 
 def test_a_file_behind_the_first_thousand_is_heard_of() -> None:
@@ -14,9 +14,9 @@ def test_a_file_behind_the_first_thousand_is_heard_of() -> None:
     with room_for(2000):
         far = fcntl.fcntl(reads, fcntl.F_DUPFD_CLOEXEC, 1500)
         try:
-            assert _ready([far]) == []
+            assert readable([far], 0.1) == []
             os.write(writes, b"said")
-            assert _ready([far]) == [far]
+            assert readable([far], 0.1) == [far]
         finally:
             for fd in (reads, writes, far):
                 os.close(fd)
