@@ -29,10 +29,8 @@ def closed(shell: Shell, name: str) -> None:
     """A run that works, and a server that is gone without a word."""
     begin(shell, name, STEPS, STEP_S)
     reaches(shell, name, 5)
-    shown = shell.stoker("show", name).stdout
-    assert (
-        "You can close this computer: the run continues until it ends, at most 24 h; if its machine is evicted" in shown
-    )
+    told = "You can close this computer: the run continues until it ends, at most 24 h; if its machine is evicted"
+    shell.wait_for(lambda: told in shell.stoker("show", name).stdout, "word that the computer may be closed", 30)
     shell.kill_server()
 
 
