@@ -44,7 +44,11 @@ class Shell:
     ) -> subprocess.CompletedProcess[str]:
         """Runs the command to its end; `code` None takes any."""
         with self.start(*args) as process:
-            out, err = process.communicate(timeout=patience_s)
+            try:
+                out, err = process.communicate(timeout=patience_s)
+            except BaseException:  # also pytest's own time limit: else the end of `with` would wait without end
+                process.kill()
+                raise
         done = subprocess.CompletedProcess(args, process.returncode, out, err)
         assert code in (None, done.returncode), f"stoker {' '.join(args)}: exit {done.returncode}\n{out}\n{err}"
         return done

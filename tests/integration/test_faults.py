@@ -8,7 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -339,6 +339,13 @@ def test_a_full_disk_is_told_and_nothing_is_lost(shell: Shell, small_disk: Path)
     assert (shell.folder / "outputs" / "job-1-failed" / "small.txt").read_text() == "kept"
 
 
+def followed(shell: Shell, until: ExitStack) -> subprocess.Popen[str]:
+    """Killed at the end: whoever follows a run that never ends would be waited for without end."""
+    follower = until.enter_context(shell.start("logs", "-f", "chatty"))
+    until.callback(follower.kill)
+    return follower
+
+
 @pytest.mark.heavy
 def test_following_logs_outlives_a_store_and_a_server_that_are_away(shell: Shell) -> None:
     """One that was there before the store went, and one that begins while it is away: every line, once."""
@@ -347,15 +354,16 @@ def test_following_logs_outlives_a_store_and_a_server_that_are_away(shell: Shell
     shell.stoker("run", "-d", "--name", "chatty")
     shell.wait_for(lambda: "line 3" in shell.stoker("logs", "chatty").stdout, "its first lines")
     store, away = shell.home / "store", shell.home / "away"
-    with shell.start("logs", "-f", "chatty") as first:
+    with ExitStack() as followers:
+        first = followed(shell, followers)
         time.sleep(1.0)
         store.rename(away)
-        with shell.start("logs", "-f", "chatty") as second:
-            time.sleep(9.0)
-            shell.kill_server()
-            time.sleep(2.0)
-            away.rename(store)
-            outs = [one.communicate(timeout=90) for one in (first, second)]
+        second = followed(shell, followers)
+        time.sleep(9.0)
+        shell.kill_server()
+        time.sleep(2.0)
+        away.rename(store)
+        outs = [one.communicate(timeout=90) for one in (first, second)]
     wanted = [f"line {number}" for number in range(200)]
     for number, (out, err) in enumerate(outs):
         assert out.splitlines() == wanted, f"{number}: {err}"

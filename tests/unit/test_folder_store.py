@@ -79,3 +79,33 @@ def test_nobody_waits_for_a_pipe_in_the_place_of_an_object(tmp_path: Path) -> No
     os.mkfifo(tmp_path / "report.json")
     with pytest.raises(Missing):
         store.get("report.json")
+
+
+def test_a_root_that_goes_away_before_the_first_write_is_not_made_anew(tmp_path: Path) -> None:
+    """What was written to a new one would be somewhere else, and in the way of the old one."""
+    root = tmp_path / "store"
+    FolderStore(root).put("runs/a", b"one")
+    store = FolderStore(root)
+    root.rename(tmp_path / "away")
+    with pytest.raises(StoreFailed):
+        store.put("runs/b", b"two")
+    assert not root.exists()
+
+
+def test_a_root_that_goes_away_while_a_folder_is_made_is_not_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, is_folder = tmp_path / "store", os.path.isdir
+    store = FolderStore(root)
+    store.put("runs/a", b"one")
+
+    def look_and_go(path: str) -> bool:
+        found = is_folder(path)
+        if path == str(root) and found:
+            root.rename(tmp_path / "away")
+        return found
+
+    monkeypatch.setattr(os.path, "isdir", look_and_go)
+    with pytest.raises(StoreFailed):
+        store.put("other/b", b"two")
+    assert not root.exists()

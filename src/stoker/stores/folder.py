@@ -54,7 +54,7 @@ class FolderStore:
         self.root = root
         self._top = os.fspath(root)  # where a Path would cost as much as the reading
         self.url = root.absolute().as_uri()
-        self._seen = False  # whether the root was there: then it is not made again
+        self._seen = os.path.isdir(self._top)  # whether the root was there: then it is not made again
         self._durable = durable
         self._unsynced: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -186,7 +186,7 @@ class FolderStore:
                 os.replace(part, path)
                 return True
             except FileNotFoundError:
-                os.makedirs(path[: path.rindex("/")], exist_ok=True)  # as above
+                self._make_folder(path[: path.rindex("/")])
             except OSError as error:
                 raise disk_failed("write", path, error) from error
         raise StoreFailed(f"the folder of `{path}` is removed again and again")
@@ -274,8 +274,12 @@ class FolderStore:
                 f"the folder `{self._top}` of the store is not there any more",
                 hint=f"bring it back, or begin anew with `mkdir {self._top}`",
             )
-        with suppress(FileNotFoundError, FileExistsError):
-            os.makedirs(folder)
+        place = self._top
+        with suppress(FileNotFoundError):  # one above it was removed: whoever needs it tries again
+            for name in filter(None, folder[len(self._top) :].split("/")):
+                place = f"{place}/{name}"
+                with suppress(FileExistsError):
+                    os.mkdir(place)  # one by one: the root itself may go at any moment, and is not made here
 
     def _remember(self, path: str) -> None:
         with self._lock:
