@@ -21,7 +21,8 @@ def make_private(home: Home) -> None:
     try:
         home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         close_home(home)
-        home.store.mkdir(exist_ok=True)
+        if not home.database.exists():  # else a folder that is not there may be on a disk that is away
+            home.store.mkdir(exist_ok=True)
         for secret in _with_secrets(home):
             _close(secret)
         # SQLite would make it readable for everybody; its log and its shared memory take after it.

@@ -64,7 +64,8 @@ class Service:
 def assemble(settings: Settings, token: str, database: Database, notices: tuple[str, ...] = ()) -> Service:
     clock = Clock()
     keychain = open_keychain(settings.home.credentials, settings.keychain)
-    stores = Stores(settings.home, StoreTable(database.engine, settings.home.stores), keychain)
+    table = StoreTable(database.engine, settings.home.stores)
+    stores = Stores(settings.home, table, keychain, used=bool(database.run_ids()))
     providers = load(Setup(settings.home, settings.slots, server_id(settings.home)))
     accesses = Accesses(
         stores, keychain, clock, settings.access_s, here=lambda name: providers[name].features.shares_files

@@ -50,11 +50,12 @@ class FolderStore:
 
     at_once = 4  # so that two cores always have something to hash; more threads would only wait for each other
 
-    def __init__(self, root: Path, *, durable: bool = False) -> None:
+    def __init__(self, root: Path, *, durable: bool = False, makes_root: bool = True) -> None:
+        """`makes_root`: where nobody has written yet, the first to write makes the root."""
         self.root = root
         self._top = os.fspath(root)  # where a Path would cost as much as the reading
         self.url = root.absolute().as_uri()
-        self._seen = os.path.isdir(self._top)  # whether the root was there: then it is not made again
+        self._seen = not makes_root or os.path.isdir(self._top)  # whether the root was there: then it is not made again
         self._durable = durable
         self._unsynced: dict[str, None] = {}
         self._lock = threading.Lock()

@@ -117,7 +117,8 @@ def open_by_itself(route: Route) -> Store:
     """With nothing but the standard library."""
     location = place_of(route)
     if location.kind is StoreKind.FOLDER:
-        return FolderStore(Path(location.prefix), durable=True)  # what a node commits is what a run goes on from
+        # What a node commits is what a run resumes from. Its orders were there: a root that is not is away.
+        return FolderStore(Path(location.prefix), durable=True, makes_root=False)
     if location.kind is StoreKind.AZURE:
         from stoker.stores.blobclient import open_blobs  # http costs a local agent 20 ms, which it does not need
 
