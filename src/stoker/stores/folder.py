@@ -50,12 +50,16 @@ class FolderStore:
 
     at_once = 4  # so that two cores always have something to hash; more threads would only wait for each other
 
-    def __init__(self, root: Path, *, durable: bool = False, makes_root: bool = True) -> None:
-        """`makes_root`: where nobody has written yet, the first to write makes the root."""
+    def __init__(
+        self, root: Path, *, durable: bool = False, makes_root: bool = True, part_of: Path | None = None
+    ) -> None:
+        """`makes_root`: where nobody has written yet, the first to write makes the root. `part_of`: the root of the
+        whole store, where this one has only some of its keys; folders below it come and go."""
         self.root = root
         self._top = os.fspath(root)  # where a Path would cost as much as the reading
         self.url = root.absolute().as_uri()
-        self._seen = not makes_root or os.path.isdir(self._top)  # whether the root was there: then it is not made again
+        self._whole = os.fspath(part_of or root)
+        self._seen = not makes_root or os.path.isdir(self._whole)  # whether the root was there: it is not made again
         self._durable = durable
         self._unsynced: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -268,16 +272,16 @@ class FolderStore:
         """A root that was there and is not any more is a disk that was taken away: what is written to a new one would
         be somewhere else."""
         if not self._seen:
-            os.makedirs(self._top, exist_ok=True)
+            os.makedirs(self._whole, exist_ok=True)
             self._seen = True
-        elif not os.path.isdir(self._top):
+        elif not os.path.isdir(self._whole):
             raise StoreFailed(
-                f"the folder `{self._top}` of the store is not there any more",
-                hint=f"bring it back, or begin anew with `mkdir {self._top}`",
+                f"the folder `{self._whole}` of the store is not there any more",
+                hint=f"bring it back, or begin anew with `mkdir {self._whole}`",
             )
-        place = self._top
+        place = self._whole
         with suppress(FileNotFoundError):  # one above it was removed: whoever needs it tries again
-            for name in filter(None, folder[len(self._top) :].split("/")):
+            for name in filter(None, folder[len(self._whole) :].split("/")):
                 place = f"{place}/{name}"
                 with suppress(FileExistsError):
                     os.mkdir(place)  # one by one: the root itself may go at any moment, and is not made here

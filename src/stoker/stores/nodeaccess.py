@@ -113,12 +113,18 @@ def place_of(route: Route) -> Location:
     return replace(location, prefix=(path.rstrip("/") or "/") if folder else path)
 
 
+def folder_of(route: Route, *, durable: bool = False, makes_root: bool = True) -> FolderStore:
+    keys = Path(place_of(route).prefix)
+    depth = route.prefix.removesuffix(route.one).count("/")
+    return FolderStore(keys, durable=durable, makes_root=makes_root, part_of=keys.parents[depth - 1] if depth else None)
+
+
 def open_by_itself(route: Route) -> Store:
     """With nothing but the standard library."""
     location = place_of(route)
     if location.kind is StoreKind.FOLDER:
         # What a node commits is what a run resumes from. Its orders were there: a root that is not is away.
-        return FolderStore(Path(location.prefix), durable=True, makes_root=False)
+        return folder_of(route, durable=True, makes_root=False)
     if location.kind is StoreKind.AZURE:
         from stoker.stores.blobclient import open_blobs  # http costs a local agent 20 ms, which it does not need
 

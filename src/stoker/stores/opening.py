@@ -9,7 +9,7 @@ from stoker.stores.access import Access, Route
 from stoker.stores.credential import NOTHING, Credential, CredentialKind
 from stoker.stores.folder import FolderStore
 from stoker.stores.location import StoreKind, locate
-from stoker.stores.nodeaccess import AccessStore, place_of
+from stoker.stores.nodeaccess import AccessStore, folder_of, place_of
 
 
 def open_store(url: str, credential: Credential | None = None) -> Store:
@@ -30,7 +30,7 @@ def open_granted(access: Access) -> AccessStore:
 def _open_route(route: Route) -> Store:
     location = place_of(route)
     if location.kind is StoreKind.FOLDER:
-        return FolderStore(Path(location.prefix))
+        return folder_of(route)
     from stoker.stores.objects import open_objects  # as above
     from stoker.stores.s3client import keys_from_text
 
