@@ -61,13 +61,13 @@ _JOB_HEAD = f"""{_NOTE}
 
 A job is `stoker.yaml`, or a [`Job` in Python](../guides/python-sdk.md) with the same fields. Every field can be
 changed on the command line: `stoker run --set processes=2 --set env.SEED=7`. Unknown keys are errors at any depth, and
-every problem is told with its line and column. The same rules as JSON Schema, for editors: [schema.json](schema.json).
+Stoker reports every problem with its line and column. Editors can use the JSON Schema: [schema.json](schema.json).
 
 ```yaml
 {{example}}```
 
-Today the only provider is `local`, this computer. Fields that say how to use other machines are read and checked, so
-that a job file need not change later; the table names what `local` refuses or ignores.
+`on` selects the provider: `local` (this computer, the default) or `azure`. The table
+marks what `local` refuses or ignores.
 
 """
 _EXAMPLE = """name: ants-and-bees
