@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 
 from stoker.errors import TwinFailed
+from stoker.twin.arm import drivers
 from stoker.twin.machines import Machines, MachineSpec
 from stoker.twin.machines.opening import open_machines, why_no_walls
+from stoker.twin.state import Resource
 
 KINDS = ["walled", "plain"]
 SERVICE = """#cloud-config
@@ -238,6 +240,14 @@ def test_power_off_kills_what_has_left_its_session_and_its_parent(world: World) 
     assert until(lambda: processes_about(mark))
     world.machines.power_off("vm")
     assert processes_about(mark) == []
+
+
+def test_a_driver_is_installed_in_the_machine_and_not_on_the_host(world: World) -> None:
+    world.create()
+    vm = Resource("/subscriptions/s/x/vm", {"properties": {"hardwareProfile": {"vmSize": "Standard_NC64as_T4_v3"}}}, 0)
+    world.run(drivers.installing(vm))
+    assert world.run("nvidia-smi -L").count("NVIDIA T4") == 4
+    assert not Path("/usr/local/sbin/nvidia-smi").exists()
 
 
 def test_a_command_gives_its_exit_code_and_output_and_does_not_wait_for_what_it_leaves_running(world: World) -> None:

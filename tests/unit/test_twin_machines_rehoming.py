@@ -24,6 +24,7 @@ runcmd: [". /etc/stoker.env; cat /etc/os-release; sh /opt/stoker/agent.sh"]
         ("ls /var/library /host/var/lib", "ls /var/library /host/var/lib"),
         ("/m/root /etc/systemd/system/a.service", "/m/root /m/etc/systemd/system/a.service"),
         ("http://h/root", "http://h/root"),
+        ("mv /usr/local/sbin/nvidia-smi.part /usr/local/sbin", "mv /m/usr/local/sbin/nvidia-smi.part /usr/local/sbin"),
         ("curl http://169.254.169.254/metadata", "curl http://127.0.0.1:7/metadata"),
     ],
 )

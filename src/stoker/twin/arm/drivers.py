@@ -13,8 +13,7 @@ NVIDIA = ("T4", "A10", "A100", "H100", "V100")
 # azhpc-images#406 and #398: the image for high-performance computing has no driver that works for V100 and A10.
 _OF_HPC_IMAGE = ("T4", "A100", "H100")
 _HPC, _ROCM = "ubuntu-hpc", "rocm"
-# Below a folder that is the machine's own also where it has no walls: the host's programs are not touched.
-_PLACE = "/root/../usr/local/sbin"
+_PROGRAM = "/usr/local/sbin/nvidia-smi"
 
 
 def in_image(vm: Resource) -> bool:
@@ -31,9 +30,9 @@ def installing(vm: Resource) -> str:
     return "\n".join(
         [
             "set -e",
-            f"mkdir -p {_PLACE}",
-            f"printf %s {shlex.quote(program)} > {_PLACE}/nvidia-smi.part",
-            f"chmod 755 {_PLACE}/nvidia-smi.part",
-            f"mv {_PLACE}/nvidia-smi.part {_PLACE}/nvidia-smi",
+            f"mkdir -p $(dirname {_PROGRAM})",
+            f"printf %s {shlex.quote(program)} > {_PROGRAM}.part",
+            f"chmod 755 {_PROGRAM}.part",
+            f"mv {_PROGRAM}.part {_PROGRAM}",
         ]
     )
