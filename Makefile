@@ -7,7 +7,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 # uv does not look where pip was told to find wheels.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit bench docs clean
+.PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit release bench docs clean
 
 install: .venv/installed .services/installed .services/system
 frameworks: .venv/frameworks .services/installed .services/system
@@ -108,6 +108,9 @@ lock: .venv/uv  ## the versions and hashes of everything that server, tests and 
 
 audit: install  ## what is installed against the lock, and the lock against known vulnerabilities
 	$(BIN)/python .ci/audit.py
+
+release: install  ## builds wheel and sdist into dist, and runs the quickstart with each in an empty environment
+	$(BIN)/python .ci/release.py
 
 check: lint types test test-heavy  ## exactly what CI runs
 

@@ -9,11 +9,12 @@ A block that would only change in times, sizes, hashes and the like is left as i
                                      take too long to compare it
     <!-- before: COMMAND -->         in the line before the marker: the command is run first, and not shown
 
-`--check` writes nothing and fails where something has changed; `--all` writes every block as it comes out now.
+`--check` writes nothing, and fails and shows what has changed; `--all` writes every block as it comes out now.
 """
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import os
 import pty
@@ -56,7 +57,9 @@ def main(arguments: Sequence[str]) -> int:
         if fresh != text:
             stale += 1
             sys.stderr.write(f"{page.relative_to(ROOT)} {'is out of date' if checking else 'changed'}\n")
-            if not checking:
+            if checking:
+                sys.stderr.writelines(difflib.unified_diff(text.splitlines(True), fresh.splitlines(True), n=1))
+            else:
                 page.write_text(fresh, encoding="utf-8")
     return 1 if checking and stale else 0
 
