@@ -12,6 +12,7 @@ SHOW = """
     from pathlib import Path
 
     names = ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "SEED", "FROM_FILE", "HF_TOKEN", "EDITOR"]
+    names += ["HIP_VISIBLE_DEVICES"] if "--amd" in sys.argv else []
     print(json.dumps({name: os.environ.get(name) for name in names}))
     Path("outputs/has-token").write_text(str(bool(os.environ.get("HF_TOKEN"))))
     sys.exit(3 if os.environ["STOKER_ATTEMPT"] == "1" and "--fail" in sys.argv else 0)
@@ -39,6 +40,19 @@ def test_exported_variables_reach_every_attempt_and_a_rerun_has_the_same(shell: 
     later = shell.stoker("run", "--set", "run=python train.py")
     assert set(json.loads(later.stdout).values()) == {None}
     assert "from your shell" not in later.stderr
+
+
+def test_devices_of_a_server_that_was_started_by_hand_are_those_of_runs_that_name_none(shell: Shell) -> None:
+    shell.write("train.py", SHOW)
+    shell.job("python train.py --amd")
+    shell.environ |= {"CUDA_VISIBLE_DEVICES": "2", "HIP_VISIBLE_DEVICES": "3", "OMP_NUM_THREADS": "7"}
+    shell.stoker("server", "start")
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+        del shell.environ[name]
+    seen = json.loads(shell.stoker("run").stdout)
+    assert (seen["CUDA_VISIBLE_DEVICES"], seen["HIP_VISIBLE_DEVICES"], seen["OMP_NUM_THREADS"]) == ("2", "3", None)
+    shell.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    assert json.loads(shell.stoker("run").stdout)["CUDA_VISIBLE_DEVICES"] == "0"
 
 
 def test_variables_of_the_command_line_and_of_a_file_reach_the_script_and_secrets_only_as_such(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """Which variables of a shell come along with a run, in what order of precedence, and that no secret does."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,13 @@ def test_a_server_is_started_without_what_each_run_brings_itself(tmp_path: Path)
     variables = settings(tmp_path, CUDA_VISIBLE_DEVICES="1", OMP_NUM_THREADS="1", CUDA_HOME="/c", LANG="C").for_server()
     assert not {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"} & variables.keys()
     assert variables["CUDA_HOME"] == "/c" and variables["LANG"] == "C"
+
+
+def test_a_server_that_a_person_starts_keeps_the_devices_of_that_shell(tmp_path: Path) -> None:
+    shell = replace(settings(tmp_path, CUDA_VISIBLE_DEVICES="1", OMP_NUM_THREADS="1", HF_HOME="/hf"), by_hand=True)
+    variables = shell.for_server()
+    assert variables["CUDA_VISIBLE_DEVICES"] == "1"
+    assert not {"OMP_NUM_THREADS", "HF_HOME"} & variables.keys()
 
 
 def test_an_env_file_is_read_as_its_writers_mean_it(tmp_path: Path) -> None:

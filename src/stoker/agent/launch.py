@@ -17,7 +17,7 @@ from stoker.model.orders import Orders, Terminal
 
 # What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
-_BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "DYLD_", "XDG_")
+_BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "DYLD_", "XDG_")
 _ENDINGS = ("_proxy", "_PROXY")
 _SHELL = "/bin/sh"
 _HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` puts into the script's process

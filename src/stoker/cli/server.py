@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,9 +41,10 @@ def command() -> None:
 def start(port: int | None, as_json: bool) -> None:
     """Start the server, if it is not there already.
 
-    It listens on a Unix socket in Stoker's folder, which no other user of this computer can reach.
+    It listens on a Unix socket in Stoker's folder, which no other user of this computer can reach. Started like this,
+    it keeps CUDA_VISIBLE_DEVICES and the like of your shell, for runs whose own shell sets none.
     """
-    settings = from_environment()
+    settings = replace(from_environment(), by_hand=True)
     if port is not None:
         settings = settings.with_variable("STOKER_PORT", str(port))
     launch.connect(settings).get("/v1/health")

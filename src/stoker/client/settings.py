@@ -21,6 +21,7 @@ class Settings:
     person: str
     python: str  # the interpreter of a run whose job names none
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+    by_hand: bool = False  # a person starts the server, whose devices are then those of this shell
 
     @property
     def local(self) -> bool:
@@ -46,13 +47,14 @@ class Settings:
     def for_server(self) -> dict[str, str]:
         """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run
         that this program is part of: the server would be ended together with that run. Nor what runs bring themselves:
-        later ones would get it from here."""
-        from stoker.client.shellvariables import belongs_to_runs  # slow to import, and servers are seldom started
+        later ones would get it from here. Only who starts a server by hand chooses its devices."""
+        from stoker.client.shellvariables import DEVICES, belongs_to_runs  # slow to import, servers are seldom started
 
+        chosen = DEVICES if self.by_hand else frozenset()
         kept = {
             name: value
             for name, value in self.environ.items()
-            if name != "STOKER_NODE_KEY" and not belongs_to_runs(name)
+            if name != "STOKER_NODE_KEY" and (name in chosen or not belongs_to_runs(name))
         }
         return {**kept, "STOKER_HOME": str(self.home.root)}
 
