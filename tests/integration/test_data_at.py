@@ -39,3 +39,19 @@ def test_init_writes_the_lines_that_bring_data_which_would_not_be_sent(shell: Sh
         "shakespeare: data/shakespeare" in said and "words: ../shared/words.txt" in said and "is not sent" not in said
     )
     assert shell.stoker("run").stdout == "to be\nor not\n"
+
+
+def test_one_file_of_a_dataset_is_the_input_wherever_the_script_expects_it(shell: Shell) -> None:
+    """As a single file of this computer becomes one for machines elsewhere, at the top of the source, too."""
+    paths = "('train.bin', sys.argv[1], os.environ['STOKER_DATA_SET'])"
+    shell.write("train.py", f"import os, sys\nprint(*(open(one).read() for one in {paths}))")
+    shell.write("../elsewhere/tokens.bin", "words")
+    shell.stoker("data", "put", "../elsewhere/tokens.bin", "--name", "tokens")
+    data = {"set": {"dataset": "tokens", "file": "tokens.bin", "at": "train.bin"}}
+    shell.job("python train.py ${data.set}", data=data)
+    assert shell.stoker("run").stdout == "words words words\n"
+    shell.job("python train.py ${data.set}", data={"set": {**data["set"], "file": "tokens.bim"}})
+    failed = shell.stoker("run", code=None)
+    assert failed.returncode and "`tokens` has no file `tokens.bim`" in failed.stderr
+    shell.job("python train.py", data={"set": {"path": "train.py", "file": "x"}})
+    assert "a whole dataset, from which the file is taken" in shell.stoker("plan", code=2).stderr

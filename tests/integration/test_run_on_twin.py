@@ -190,19 +190,28 @@ def test_what_is_not_on_the_twin_cannot_be_evicted_there(shell: Shell) -> None:
 def test_data_of_this_computer_is_put_into_the_store_once_that_is_agreed_to(shell: Shell) -> None:
     """Also what lies outside of the source, and what the script opens by a path of its own."""
     shell.write(
-        "read.py", 'import sys\nfor path in ("data/a.txt", "../labels/b.txt", sys.argv[1]): print(open(path).read())'
+        "read.py",
+        'import sys\nfor path in ("data/a.txt", "../labels/b.txt", sys.argv[1], "train.bin"): print(open(path).read())',
     )
+    shell.write("train.bin", "tokens")
+    shell.write(".gitignore", "*.bin")
     shell.write("data/a.txt", "hello")
     shell.write("../labels/b.txt", "labels")
     shell.write("words.csv", "words")
     data = {"set": "data", "labels": {"path": "../labels", "at": "../labels"}, "words": "words.csv"}
+    data["tokens"] = {"path": "train.bin", "at": "train.bin"}
     shell.job("python3 read.py ${data.words} ${data.set}", data=data)
     plan = " ".join(shell.stoker("plan", "--on", "azure", "--twin").stdout.split())
-    assert plan.count("put into the store first, once you agree") == 3
+    assert plan.count("put into the store first, once you agree") == 4
     refused = shell.stoker("run", "--on", "azure", "--twin", code=None)
     assert refused.returncode and "add `--yes`" in refused.stderr and "(1 file, 5 B) becomes" in refused.stderr
     asked = ("run", "--on", "azure", "--twin", "--name")
-    assert shell.stoker(*asked, "moved", "--yes").stdout.split() == ["hello", "labels", "words"]
-    assert shell.stoker(*asked, "again").stdout.split() == ["hello", "labels", "words"]  # nobody is asked twice
+    assert shell.stoker(*asked, "moved", "--yes").stdout.split() == ["hello", "labels", "words", "tokens"]
+    assert shell.stoker(*asked, "again").stdout.split() == [
+        "hello",
+        "labels",
+        "words",
+        "tokens",
+    ]  # nobody is asked twice
     inputs = shell.facts("again")["inputs"]
     assert inputs == shell.facts("moved")["inputs"] and inputs["labels"]["label"] == "job-labels@1"

@@ -251,7 +251,7 @@ class Attempt:
         self.folder.data.symlink_to(self.data.folder)
         self.ranks.helpers = lambda: self.data.helpers if self.data else set()
         self.reporter.live = self._figures
-        places = self.data.stage()
+        places = placing.chosen(self.orders.job, self.data.stage())
         self.orders = replace(self.orders, data={**self.orders.data, **places})
         self.stopping.check()
 

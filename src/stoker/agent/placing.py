@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from stoker.agent.endings import Broken
@@ -24,6 +25,19 @@ def place(work: Path, orders: Orders) -> None:
         if use.at and name in orders.data:
             at = Path(os.path.normpath(work / use.at))  # never by way of a link in the code
             _link(at, Path(orders.data[name]), use.at)
+
+
+def chosen(job: Job, places: Mapping[str, str]) -> dict[str, str]:
+    """Where each input is: its folder, or the one file in it that the job names. Raises Broken where there is none."""
+    found = dict(places)
+    for name, place in places.items():
+        use = job.data.get(name)
+        if use and use.file:
+            found[name] = str(Path(place, use.file))
+            if not Path(found[name]).is_file():
+                what = f"`{use.dataset}` has no file `{use.file}`, which `data.{name}.file` names"
+                raise Broken(what, f"see what it has with `stoker data show {use.dataset}`")
+    return found
 
 
 def _link(at: Path, source: Path, shown: str) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from stoker.client import datamark
 from stoker.client.connection import Connection
 from stoker.client.data.datasets import Datasets
 from stoker.client.datamark import DataUse
 from stoker.client.progress import Progress
-from stoker.errors import BadInput, NotFound
+from stoker.errors import NotFound
 from stoker.model.job import DataInput, Job
 
 ASSUMED_BYTES_PER_S = 10_000_000  # what a good line at home sends: the first guess, before anything is measured
@@ -36,16 +36,12 @@ Agree = Callable[[Sequence[DataMove]], Progress]  # raises where they are not to
 
 
 def moves(job: Job, folder: Path, connection: Connection, datasets: Datasets) -> list[DataMove]:
-    """What the job reads on this computer and its machines cannot. The server knows which machines can. Raises BadInput
-    where it could not be where the script expects it: before it is sent, which may take long."""
+    """What the job reads on this computer and its machines cannot. The server knows which machines can."""
     uses = {use.name: use for use in datamark.look(job, folder) if use.local}
     if not uses:
         return []
     wanted = connection.post("/v1/plan", {"job": job.plain()}).get("to_store", ())
-    found = [uses[name] for name in wanted if name in uses]
-    for use in found:
-        _at(job.data[use.name], use)
-    return [_move(job, use, datasets) for use in found]
+    return [_move(job, uses[name], datasets) for name in wanted if name in uses]
 
 
 def dataset_name(job: Job, name: str) -> str:
@@ -54,35 +50,14 @@ def dataset_name(job: Job, name: str) -> str:
 
 
 def moved(job: Job, made: Mapping[str, str], uses: Sequence[DataUse]) -> Job:
-    """The job with datasets, by their reference, instead of paths."""
-    data, run, resume = dict(job.data), job.run, job.resume
+    """The job with datasets, by their reference, instead of paths. A single file stays one: its dataset is a folder."""
+    data = dict(job.data)
     for use in uses:
-        if use.name not in made:
-            continue
-        given = data[use.name]
-        if file := _file(use):  # a dataset is a folder, with this file in it
-            told = f"${{data.{use.name}}}"
-            run, resume = run.replace(told, f"{told}/{file}"), resume and resume.replace(told, f"{told}/{file}")
-        data[use.name] = DataInput(dataset=made[use.name], at=_at(given, use), mode=given.mode)
-    return replace(job, data=data, run=run, resume=resume)
-
-
-def _file(use: DataUse) -> str:
-    """Its name, where the input is a single file."""
-    return "" if Path(use.where).is_dir() else Path(use.where).name
-
-
-def _at(given: DataInput, use: DataUse) -> str | None:
-    file = _file(use)
-    return _folder_for(use, file, given.at) if file and given.at else given.at
-
-
-def _folder_for(use: DataUse, file: str, at: str) -> str:
-    place = PurePosixPath(at)
-    if place.name != file or str(place.parent) in (".", "..", "../..", "../../.."):
-        hint = f"put `{file}` into a folder of its own, and name that folder under `data`"
-        raise BadInput(f"`{use.name}` is a single file, which cannot appear at `{at}` on another machine", hint=hint)
-    return str(place.parent)
+        if use.name in made:
+            given, path = data[use.name], Path(use.where)
+            file = None if path.is_dir() else path.name
+            data[use.name] = DataInput(dataset=made[use.name], file=file, at=given.at, mode=given.mode)
+    return replace(job, data=data)
 
 
 def _move(job: Job, use: DataUse, datasets: Datasets) -> DataMove:

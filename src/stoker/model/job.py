@@ -200,6 +200,11 @@ class DataInput:
     at: str | None = a(
         Maybe(PlaceForData()), "a path from the working directory where the script expects it", default=None
     )
+    file: str | None = a(
+        Maybe(FolderInTree("the path of a file in the dataset")),
+        "the one file of the dataset that the input is, instead of a folder with all of them",
+        default=None,
+    )
     mode: DataMode = a(Choice(DataMode), "how the script reads it", default=DataMode.AUTO)
     shard: bool = a(Truth(), "each node takes its part of the dataset instead of all of it", default=False)
     sha256: str | None = a(
@@ -215,6 +220,8 @@ class DataInput:
             raise JobInvalid([Problem("sha256", f"`{self.sha256}`", "a URL as `path`: datasets have their own")])
         if self.shard and not self.dataset:
             raise JobInvalid([Problem("shard", "`true`", "a dataset: nothing else is taken apart")])
+        if self.file and (self.shard or not self.dataset):
+            raise JobInvalid([Problem("file", f"`{self.file}`", "a whole dataset, from which the file is taken")])
 
 
 @dataclass(frozen=True, kw_only=True)
