@@ -17,10 +17,6 @@ _MAIN = b"""import gc
 
 gc.disable()  # there is nothing to collect before the script runs
 
-from stoker.agent.quickdata import install
-
-install()  # before anything imports the model
-
 from stoker.agent.__main__ import main
 
 raise SystemExit(main())
