@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from stoker import __version__
-from stoker.cli.command import Group
+from stoker.cli.command import Group, loaded
 
-# Each command is the object `command` of the module of its name, loaded when it is called. The lines stand here so
-# that `stoker --help` loads none of them.
+# The lines stand here so that `stoker --help` loads none of the commands.
 COMMANDS: dict[str, dict[str, str]] = {
     "Start": {
         "init": "Write a first job file for this folder.",
@@ -60,6 +58,44 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
 }
 
+# Where each command is, loaded when it is called.
+HOMES = {
+    "init": "stoker.cli.init.command",
+    "plan": "stoker.cli.plan.command",
+    "run": "stoker.cli.run.command",
+    "rerun": "stoker.cli.rerun.command",
+    "resume": "stoker.cli.resume.command",
+    "data": "stoker.cli.data.command",
+    "certify": "stoker.cli.certify.command",
+    "ps": "stoker.cli.ps.command",
+    "show": "stoker.cli.show.command",
+    "logs": "stoker.cli.logs.command",
+    "metrics": "stoker.cli.metrics.command",
+    "diff": "stoker.cli.diff.command",
+    "explain": "stoker.cli.explain.command",
+    "cost": "stoker.cli.cost.command",
+    "receipt": "stoker.cli.receipt.command",
+    "exec": "stoker.cli.exec.command",
+    "ssh": "stoker.cli.ssh.command",
+    "fetch": "stoker.cli.fetch.command",
+    "cancel": "stoker.cli.cancel.command",
+    "budget": "stoker.cli.budget.command",
+    "evict": "stoker.cli.evict.command",
+    "release": "stoker.cli.release.command",
+    "rm": "stoker.cli.rm.command",
+    "prune": "stoker.cli.prune.command",
+    "cleanup": "stoker.cli.cleanup.command",
+    "doctor": "stoker.cli.doctor.command",
+    "server": "stoker.cli.server.command",
+    "store": "stoker.cli.store.command",
+    "workspace": "stoker.cli.workspace.command",
+    "admin": "stoker.cli.admin.command",
+    "twin": "stoker.cli.twin.command",
+    "uninstall": "stoker.cli.uninstall.command",
+    "schema": "stoker.cli.schema.command",
+    "completion": "stoker.cli.completion.command",
+}
+
 
 class PipeClosed(Exception):
     """Whoever read our output has gone, as `head` does."""
@@ -74,8 +110,7 @@ class Commands(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = import_module(f"stoker.cli.{cmd_name}").command
-        return command
+        return loaded(HOMES[cmd_name])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         widest = max(len(name) for section in COMMANDS.values() for name in section)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import click
 
-from stoker.cli.command import Group
+from stoker.cli.command import Group, loaded
 
-# By name: the module, the object in it, and the first line of its help, so that the list loads none of them.
+# By name: where it is, and the first line of its help, so that the list loads none of them.
 COMMANDS = {
-    "setup": ("adminsetup", "setup", "Set up a cloud for a team, once."),
-    "limit": ("adminlimit", "limit", "Show or set what may be spent in a day or a month."),
-    "teardown": ("adminteardown", "teardown", "Take a set-up away again, and prove that nothing is left."),
+    "setup": ("stoker.cli.adminsetup.setup", "Set up a cloud for a team, once."),
+    "limit": ("stoker.cli.adminlimit.limit", "Show or set what may be spent in a day or a month."),
+    "teardown": ("stoker.cli.adminteardown.teardown", "Take a set-up away again, and prove that nothing is left."),
 }
 
 
@@ -23,15 +21,11 @@ class Lazy(Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        module, name, _ = COMMANDS[cmd_name]
-        command: click.Command = getattr(import_module(f"stoker.cli.{module}"), name)
-        return command
+        return loaded(COMMANDS[cmd_name][0]) if cmd_name in COMMANDS else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, _, line) in COMMANDS.items()])
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
 @click.group(

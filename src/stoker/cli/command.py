@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -48,6 +49,13 @@ class Group(Command, click.Group):
 
             raise unknown_command(args[0], self.list_commands(ctx), ctx.command_path)
         return super().resolve_command(ctx, args)
+
+
+def loaded(home: str) -> click.Command:
+    """The command at `package.module.name`, imported now."""
+    module, _, name = home.rpartition(".")
+    command: click.Command = getattr(import_module(module), name)
+    return command
 
 
 def json_option() -> Decorator:
