@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from twinasks import GROUP, IMAGE, KEY, REGION, Asker
 
-from stoker.twin import meter, quota
+from stoker.twin import lifecycle, meter, quota
 from stoker.twin.arm import vmparts
 from stoker.twin.refusal import Refused
 from stoker.twin.state import PriceOrder, Resource
@@ -159,6 +159,23 @@ def test_an_instance_is_told_of_its_own_eviction_by_its_own_name(azure: Asker) -
     (chore,) = [one for one in azure.cloud.chores.values() if one.verb == "events"]
     (event,) = chore.details["document"]["Events"]
     assert (event["EventType"], event["Resources"]) == ("Preempt", [vm.name])
+
+
+def test_the_machines_of_a_set_hear_of_each_others_evictions_and_tell_them_apart_by_resources(azure: Asker) -> None:
+    make(azure)
+    azure.ask("PATCH", path(azure), {"sku": {"name": SIZE, "capacity": 2}})
+    azure.pass_time(2)
+    first, second = azure.cloud.all(lifecycle.VMS)
+    azure.ask("POST", azure.path(first.name, "simulateEviction"))
+    heard = {one.vm: one.details["document"]["Events"] for one in azure.cloud.chores.values() if one.verb == "events"}
+    assert {vm: [event["Resources"] for event in said] for vm, said in heard.items()} == {
+        first.id: [[first.name]],
+        second.id: [[first.name]],
+    }
+    azure.pass_time()
+    azure.pass_time(60, chores=False)
+    (over,) = [one for one in azure.cloud.chores.values() if (one.verb, one.vm) == ("events", second.id)]
+    assert over.details["document"]["Events"] == [], "it has happened"
 
 
 def test_without_a_machine_a_restore_is_tried_again_and_again(azure: Asker) -> None:

@@ -61,6 +61,8 @@ def come_true(cloud: Cloud, notice: Notice, now: float, wall: Wall) -> Cloud:
     vm, instance = cloud.find(notice.vm), cloud.instance(notice.vm)
     if vm is None or instance is None:
         return cloud
+    for neighbour in _neighbours(cloud, vm.id):
+        cloud = _told(cloud, neighbour, wall)
     match notice.event:
         case "Preempt":
             return evict(cloud, vm, now)
@@ -84,7 +86,19 @@ def acknowledged(cloud: Cloud, machine: str, events: Sequence[str], now: float) 
 
 
 def tell(cloud: Cloud, vm: str, wall: Wall) -> Cloud:
-    """What Scheduled Events says inside the machine changes."""
+    """What Scheduled Events says inside the machine changes. The other machines of its scale set hear of it as well."""
+    for one in (vm, *_neighbours(cloud, vm)):
+        cloud = _told(cloud, one, wall)
+    return cloud
+
+
+def _neighbours(cloud: Cloud, vm: str) -> list[str]:
+    found = cloud.find(vm)
+    set_ = cloud.find(lifecycle.set_of(found)) if found and lifecycle.set_of(found) else None
+    return [one.id for one in lifecycle.members(cloud, set_) if one.id.lower() != vm.lower()] if set_ else []
+
+
+def _told(cloud: Cloud, vm: str, wall: Wall) -> Cloud:
     instance = cloud.instance(vm)
     if instance is None:
         return cloud
@@ -95,7 +109,8 @@ def tell(cloud: Cloud, vm: str, wall: Wall) -> Cloud:
 
 def document(cloud: Cloud, vm: str, wall: Wall) -> dict[str, Any]:
     instance = cloud.instance(vm)
-    notices = [notice for notice in cloud.notices.values() if notice.vm.lower() == vm.lower()]
+    about = {one.lower() for one in (vm, *_neighbours(cloud, vm))}
+    notices = [notice for notice in cloud.notices.values() if notice.vm.lower() in about]
     return {
         "DocumentIncarnation": instance.incarnation if instance else 0,
         "Events": [_event(notice, wall) for notice in notices],
