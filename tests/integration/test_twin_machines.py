@@ -102,7 +102,7 @@ class World:
 
 def token(name: str, resource: str) -> dict[str, Any]:
     if name == "nobody":
-        raise LookupError(name)
+        raise LookupError("Identity not found")
     return {
         "access_token": f"{name} for {resource}",
         "expires_in": "3600",

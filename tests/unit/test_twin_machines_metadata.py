@@ -31,7 +31,7 @@ class Seen:
 
     def token(self, resource: str) -> dict[str, str]:
         if resource == "none":
-            raise LookupError(resource)
+            raise LookupError("Identity not found")
         return {"access_token": f"for {resource}"}
 
 

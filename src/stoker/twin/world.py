@@ -139,7 +139,12 @@ def machine_token(cloud: Cloud, machine: str, resource: str, unix_now: float, id
         found += [own] if identity == own["principalId"] else []
     else:
         found = [own] if has.get("principalId") else list(named.values())
-    if len(found) != 1:
+    if len(found) > 1:
+        raise LookupError(
+            "Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the "
+            "token request"
+        )
+    if not found:
         raise LookupError("Identity not found")
     client, principal = str(found[0]["clientId"]), str(found[0]["principalId"])
     issued = tokens.issue(cloud, client, principal, resource, unix_now)

@@ -132,8 +132,8 @@ def _token(query: Mapping[str, str], subject: Subject) -> Reply:
     named = [query[word] for word in ("msi_res_id", "mi_res_id", "client_id", "object_id") if query.get(word)]
     try:
         return _json(subject.token(query["resource"], *named[:1]))
-    except LookupError:
-        return _json({"error": "invalid_request", "error_description": "Identity not found"}, 400)
+    except LookupError as error:
+        return _json({"error": "invalid_request", "error_description": str(error.args[0])}, 400)
 
 
 def _refuse(status: int, why: str) -> Reply:
