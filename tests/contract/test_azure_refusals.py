@@ -257,8 +257,10 @@ def test_a_size_that_a_region_has_none_of_and_a_quota_are_the_weather(team: Team
         _until_refused(team, provider, "r-1")
     team.cloud.order("calm")
     team.cloud.order("quota", region="eastus", family="cores", limit=0)
-    with pytest.raises(QuotaReached, match="in eastus is used up: limit 0, in use 0, asked for 2 more"):
+    with pytest.raises(QuotaReached) as refused:
         _until_refused(team, provider, "r-2")
+    said = "the vCPU quota for all sizes together in eastus is used up: limit 0, in use 0, asked for 2 more"
+    assert refused.value.message == f"starting stoker-team-r-2: OperationNotAllowed: {said}"
     team.cloud.order("quota", region="eastus", family="cores", limit=100)
 
 

@@ -63,21 +63,36 @@ def test_a_token_that_has_expired_is_a_login_that_does_not_work() -> None:
         ("standardNCADSA100v4Family Cores", "standardNCADSA100v4Family"),
         ("LowPriorityCores", "spot machines"),
         ("Total Regional Cores", "all sizes together"),
+        ("Standard NCADSA100v4 Family vCPUs", "Standard NCADSA100v4 Family"),
     ],
 )
 def test_a_quota_that_is_used_up_names_family_region_figures_and_where_to_request_more(title: str, family: str) -> None:
     said = (
         f"Operation could not be completed as it results in exceeding approved {title} quota. Additional details - "
         "Deployment Model: Resource Manager, Location: eastus, Current Limit: 24, Current Usage: 12, Additional "
-        "Required: 24, (Minimum) New Limit Required: 36. Submit a request for Quota increase at "
+        "Required: 24, (Minimum) New Limit Required: 36. Setup Alerts when Quota reaches threshold. Learn more at "
+        "https://aka.ms/quotamonitoringalerting . Submit a request for Quota increase at "
         "https://aka.ms/ProdportalCRP/#blade/x/Parameters/%7B%22y%22%7D by specifying parameters listed in 'Details'"
     )
     error = refused("OperationNotAllowed", said)
     assert isinstance(error, QuotaReached)
     figures = "limit 24, in use 12, asked for 24 more"
-    assert error.message.endswith(f": the vCPU quota for {family} in eastus is used up: {figures}")
+    said = f"the vCPU quota for {family} in eastus is used up: {figures}"
+    assert error.message == f"starting ants-7: OperationNotAllowed: {said}"
     assert "az vm list-usage --location eastus" in error.hint
     assert error.hint.endswith("https://aka.ms/ProdportalCRP/#blade/x/Parameters/%7B%22y%22%7D")
+
+
+def test_a_quota_is_known_in_azures_older_words_too() -> None:
+    error = refused(
+        "OperationNotAllowed",
+        "Operation results in exceeding quota limits of Core. Maximum allowed: 20, Current in use: 18, Additional "
+        'requested: 4. Please read more about quota increase at https://aka.ms/ProdportalCRP/?#create/{"subId":"0"}.',
+    )
+    assert isinstance(error, QuotaReached)
+    said = "the vCPU quota for these sizes is used up: limit 20, in use 18, asked for 4 more"
+    assert error.message == f"starting ants-7: OperationNotAllowed: {said}"
+    assert error.hint.endswith('https://aka.ms/ProdportalCRP/?#create/{"subId":"0"}')
 
 
 def test_a_missing_right_names_the_action_the_role_and_the_administrators_command() -> None:

@@ -31,7 +31,12 @@ _LOCKED = {"ScopeLocked"}
 _WRAPPERS = {"InvalidTemplateDeployment", "DeploymentFailed"}  # say nothing where there is something in them
 _POLICY = {"RequestDisallowedByPolicy"}
 _UNANSWERED = {"ServiceRequestError", "ServiceResponseError", "DecodeError", "ConnectTimeout"}  # and their kinds
-_LIMIT = re.compile(r"Current Limit: (\d+), Current Usage: (\d+), Additional Required: (\d+)", re.IGNORECASE)
+# Azure says it in two ways, an older and a newer one.
+_LIMIT = re.compile(
+    r"(?:Current Limit|Maximum allowed): (\d+), (?:Current Usage|Current in use): (\d+), "
+    r"Additional (?:Required|requested): (\d+)",
+    re.IGNORECASE,
+)
 _FAMILY = re.compile(r"approved ([\w .-]+?) ?(?:vCPUs|Cores) quota", re.IGNORECASE)
 _WHERE = re.compile(r"Location: ([\w ]+)", re.IGNORECASE)
 _REQUEST = re.compile(r"increase at (https://\S+)", re.IGNORECASE)
@@ -135,7 +140,7 @@ def _quota(doing: str, message: str) -> ProviderFailed:
     return QuotaReached(
         f"{doing}: the vCPU quota for {what}{f' in {region}' if region else ''} is used up: {figures}",
         hint=f"see it with `{usage}`, release machines (`stoker cleanup`), or request more at "
-        f"{url[1] if url else _QUOTAS}",
+        f"{url[1].rstrip('.') if url else _QUOTAS}",
     )
 
 
