@@ -93,6 +93,10 @@ def cheapest_of(azure: Asker, fitting: list[Size]) -> str:
 
 def prices(azure: Asker) -> Any:
     """All rows of the list, read as the provider reads them."""
+    return read(rows(azure), wall(0.0), "USD")
+
+
+def rows(azure: Asker) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     skip = 0
     while True:
@@ -102,7 +106,25 @@ def prices(azure: Asker) -> Any:
         items += page["Items"]
         skip += 100
         if not page["NextPageLink"]:
-            return read(items, wall(0.0), "USD")
+            return items
+
+
+def test_the_list_of_the_twin_mixes_what_azures_list_mixes(azure: Asker) -> None:
+    """Else the test below would prove little."""
+    own = [one for one in rows(azure) if one["armSkuName"] == "Standard_D2s_v5"]
+    for word, value in (
+        ("productName", "Windows"),
+        ("productName", "Cloud Services"),
+        ("productName", "CloudServices"),
+        ("skuName", " Low Priority"),
+        ("type", "Reservation"),
+        ("type", "DevTestConsumption"),
+    ):
+        assert any(value in one[word] for one in own), value
+    assert any(one["productName"].endswith(" Win") or one["skuName"].endswith(" Win") for one in own)
+    assert any(not one["isPrimaryMeterRegion"] for one in own)
+    assert any(one.get("savingsPlan") for one in own)
+    assert any("Dedicated Host" in one["productName"] for one in rows(azure))
 
 
 def test_a_price_is_that_of_a_linux_machine_whatever_else_has_its_name(azure: Asker) -> None:

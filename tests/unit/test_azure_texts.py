@@ -17,10 +17,12 @@ from stoker.providers.azure import naming, snapshot
 from stoker.providers.azure.account import Account, check_ssh, read_account
 from stoker.providers.azure.booting import signed_url
 from stoker.providers.azure.cloudinit import BOOT, CONFIG, UNIT, Boot, custom_data
+from stoker.providers.azure.gpus import Gpus
 from stoker.providers.azure.handedover import FORM
 from stoker.providers.azure.listed import listed
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
+from stoker.providers.azure.sizes import Size
 from stoker.providers.azure.template import Machine, NodeSite, deployment
 from stoker.stores.access import Access, Route
 from stoker.twin.machines.guest.units import unit
@@ -74,6 +76,19 @@ def test_a_machine_without_trusted_launch_is_asked_for_in_a_version_that_can_say
     machine = resources(Account("s"), Machine("Standard_D2s_v5", "eastus"))["virtualMachines"]
     assert machine["properties"]["securityProfile"] == {"securityType": "Standard"}
     assert machine["apiVersion"] >= "2025-11-01"
+
+
+@pytest.mark.parametrize("spot", [True, False])
+@pytest.mark.parametrize("accelerated", [True, False])
+def test_a_node_leaves_nothing_to_defaults_that_azure_changes_and_waits_for_nobody_at_its_end(
+    spot: bool, accelerated: bool
+) -> None:
+    traits = Size("Standard_D2s_v5", "f", 2, 8.0, "eastus", True, Gpus(), accelerated=accelerated)
+    made = resources(Account("s"), Machine("Standard_D2s_v5", "eastus", spot, traits=traits))
+    (subnet,) = made["virtualNetworks"]["properties"]["subnets"]
+    assert subnet["properties"]["defaultOutboundAccess"] is True
+    assert made["networkInterfaces"]["properties"]["enableAcceleratedNetworking"] is accelerated
+    assert "scheduledEventsProfile" not in json.dumps(made), "a notice of termination costs minutes at every delete"
 
 
 def test_a_network_of_ones_own_is_used_and_none_is_made() -> None:

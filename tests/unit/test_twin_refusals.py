@@ -356,11 +356,21 @@ def test_in_hostile_weather_operations_take_their_time() -> None:
     [
         ("/providers/Microsoft.Compute/diskAccesses", "Microsoft.Compute/disks"),
         ("/providers/Microsoft.Network/virtualNetworkGateways", "Microsoft.Network/virtualNetworks"),
+        (
+            "/resourceGroups/g/providers/Microsoft.Compute/proximityPlacementGroups/near",
+            "Microsoft.Compute/virtualMachines",
+        ),
     ],
 )
 def test_what_the_twin_has_not_is_told_with_the_nearest_that_it_has(azure: Asker, path: str, nearest: str) -> None:
     with pytest.raises(Refused, match=f"InvalidResourceType.*the twin has none; the nearest it has is '{nearest}'"):
         azure.ask("GET", path)
+
+
+@pytest.mark.parametrize("word", ["availabilitySet", "proximityPlacementGroup", "host"])
+def test_where_a_machine_is_to_stand_is_refused_and_not_passed_over(azure: Asker, word: str) -> None:
+    with pytest.raises(Refused, match=f"InvalidResourceReference.*'{word}' was not found: the twin has no"):
+        changed(azure, lambda body: body.update({word: {"id": "/subscriptions/s/near"}}))
 
 
 def test_an_action_that_the_twin_has_not_is_told_with_those_that_it_has(azure: Asker) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stoker.twin.arm import vms
 from stoker.twin.arm.ask import Ask, needed
+from stoker.twin.arm.vmrules import check_place
 from stoker.twin.refusal import conflict, invalid
 from stoker.twin.state import Resource
 
@@ -28,6 +29,7 @@ def checked(ask: Ask) -> int:
     mode = str(given.get("orchestrationMode", "Uniform"))
     if mode != "Flexible":
         raise invalid(f"The twin has no scale sets with {mode} orchestration; it has those with 'Flexible'.")
+    check_place(given)
     profile = needed(given, "virtualMachineProfile")
     needed(ask.body, "sku", "name")
     needed(given, "platformFaultDomainCount")

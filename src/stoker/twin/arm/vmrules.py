@@ -60,6 +60,12 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,62}[A-Za-z0-9])?$")
 _MOST_CUSTOM_DATA = 65_535
 _PRIORITIES, _POLICIES = ("regular", "low", "spot"), ("deallocate", "delete")
 _STANDARD_SINCE = "2025-11-01"
+_PLACES = {
+    "availabilitySet": "availability sets",
+    "proximityPlacementGroup": "proximity placement groups",
+    "host": "dedicated hosts",
+    "hostGroup": "dedicated hosts",
+}
 _DISKS = ("Standard_LRS", "StandardSSD_LRS", "StandardSSD_ZRS", "Premium_LRS", "Premium_ZRS", "PremiumV2_LRS")
 
 
@@ -72,6 +78,7 @@ def check(cloud: Cloud, ask: Ask, size: Size, region: str) -> None:
             "digits, "
             "'.', '-' and '_', and neither begin with a sign nor end with '.' or '-'."
         )
+    check_place(given)
     _check_spot(given, size)
     _check_storage(given, size)
     _check_security(given, size, ask.version)
@@ -215,6 +222,17 @@ def _check_interfaces(cloud: Cloud, given: Mapping[str, Any], size: Size, region
                 f"Resource {one.id} referenced by the virtual machine was not found. Please make sure that the "
                 "referenced "
                 "resource exists, and that both resources are in the same region.",
+                "InvalidResourceReference",
+            )
+
+
+def check_place(given: Mapping[str, Any]) -> None:
+    """Whatever says where the machine is to stand cannot be there, so it is refused rather than passed over."""
+    for word, none in _PLACES.items():
+        if id := (given.get(word) or {}).get("id"):
+            raise invalid(
+                f"Resource {id} referenced by '{word}' was not found: the twin has no {none}; the nearest it has is a "
+                "scale set.",
                 "InvalidResourceReference",
             )
 
