@@ -266,7 +266,7 @@ def test_a_sas_that_is_replaced_in_time_costs_nothing(shell: Shell, azurite: Azu
 @pytest.mark.heavy
 def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azurite: Azurite) -> None:
     url = azurite.new_container()
-    use(shell, url, azurite.sas(url, for_s=15).values["token"])
+    use(shell, url, azurite.sas(url, for_s=30).values["token"])
     shell.write("train.py", COUNTER.format(lines=3000))
     shell.job("python train.py")
     shell.stoker("run", "--detach")
@@ -276,7 +276,7 @@ def test_a_sas_that_has_ended_is_told_of_and_costs_no_attempt(shell: Shell, azur
         run = json.loads(shell.stoker("ps", "--json").stdout)["runs"][0]
         return str(run["reason"])
 
-    shell.wait_for(lambda: "its store cannot be used" in told(), "a word about it")
+    shell.wait_for(lambda: "its store cannot be used" in told(), "a word about it", patience_s=90)
     assert "expired" in told() or "ended" in told()
     assert "sig=" not in told()
     assert shell.agents(), "the script goes on"
@@ -330,7 +330,7 @@ def test_a_run_goes_on_while_its_store_is_away_and_catches_up(shell: Shell, serv
     started(shell, "job-1")
     shell.wait_for(lambda: "step 5\n" in shell.stoker("logs", "job-1").stdout, "five steps")
     service.stop()
-    shell.wait_for(lambda: "cannot be reached" in shell.facts("job-1")["reason"], "a word about it")
+    shell.wait_for(lambda: "cannot be reached" in shell.facts("job-1")["reason"], "a word about it", patience_s=90)
     time.sleep(6)
     assert shell.facts("job-1")["state"] == "running"
     service.start()
