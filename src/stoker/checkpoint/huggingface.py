@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
+from stoker.checkpoint.versions import require
 
+require("transformers")  # before its private modules are looked for
 # Not `import transformers`: types are checked where it is not installed, too.
 _transformers = import_module("transformers")
 _trainer_module: Any = import_module("transformers.trainer")

@@ -9,8 +9,10 @@ from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
 from stoker.checkpoint.structure import Flattener
+from stoker.checkpoint.versions import require
 from stoker.errors import BadInput, NotStorable
 
+require("keras")  # before its private modules are looked for
 # Not `import keras`: types are checked where it is not installed, too.
 _keras = import_module("keras")
 _EpochIterator = import_module("keras.src.trainers.epoch_iterator").EpochIterator

@@ -12,7 +12,7 @@ from typing import Any
 from stoker.checkpoint.exact import filehooks, torchhooks
 from stoker.checkpoint.exact.arriving import when_imported
 from stoker.checkpoint.exact.session import Session
-from stoker.checkpoint.exact.versions import is_known
+from stoker.checkpoint.versions import is_known
 
 # How `multiprocessing` starts its helpers: these are no training.
 _HELPERS = ("multiprocessing.spawn", "multiprocessing.forkserver", "multiprocessing.resource_tracker")
