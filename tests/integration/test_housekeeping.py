@@ -95,14 +95,34 @@ def test_pruning_lists_first_and_keeps_the_newest_the_best_and_what_is_under_way
     assert len(list((desk.home / "store" / "runs").iterdir())) == 3
 
 
+def test_pruning_also_removes_packages_that_no_run_has_taken_along_since(desk: Shell) -> None:
+    kept = desk.home / "software" / "abc" / "own-1.0-py3-none-any.whl"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(os.urandom(20_000))
+    for one in (kept, kept.parent):
+        os.utime(one, (time.time() - 10 * 86_400,) * 2)
+    told = json.loads(desk.stoker("prune", "--older-than", "9d", "--json").stdout)
+    assert told["software_bytes"] >= 20_000 and kept.exists()
+    desk.stoker("prune", "--older-than", "9d", "--experiment", "job", "--yes")
+    desk.stoker("prune", "--older-than", "11d", "--yes")
+    assert kept.exists()
+    assert "that no run took along since then" in desk.stoker("prune", "--older-than", "9d", "--yes").stderr
+    assert not kept.exists()
+
+
 @pytest.mark.heavy
 def test_the_server_prunes_by_itself_where_it_is_told_to(desk: Shell) -> None:
     for _ in range(2):
         desk.stoker("run")
+    old = desk.home / "software" / "list.txt"
+    old.parent.mkdir(exist_ok=True)
     desk.stoker("prune", "--older-than", "1d", "--daily", "--yes")
+    old.touch()
+    os.utime(old, (time.time() - 2 * 86_400,) * 2)
     assert "more than 1d 0h ago" in desk.stoker("prune").stderr
     desk.stoker("server", "stop")
     assert len(json.loads(desk.stoker("ps", "--json").stdout)["runs"]) == 2, "they are too young"
+    desk.wait_for(lambda: not old.exists(), "the server removes what nobody has used")
     desk.stoker("prune", "--older-than", "0s", "--daily", "--experiment", "another", "--yes")
     rule = desk.home / "prune.json"
     rule.write_text(rule.read_text().replace("another", "job"))

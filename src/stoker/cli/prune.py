@@ -13,7 +13,8 @@ from stoker.cli.rm import tell_pending
 from stoker.cli.sizetable import tell
 from stoker.cli.terminal import say, show_json
 from stoker.client.client import Client
-from stoker.client.housekeeping import prune_rule, set_prune_rule
+from stoker.client.housekeeping import UnusedPackages, prune_rule, set_prune_rule
+from stoker.client.settings import from_environment
 from stoker.errors import BadInput
 from stoker.model.fields import Duration, Problems
 from stoker.model.pruning import PruneRule, Spared
@@ -42,6 +43,7 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
     What would go is listed first, with what it takes up. Runs that are under way stay, and so does the newest run of
     each experiment; with --keep-best also the best one, by the metric that its job names in `retention.best` or
     `stop_when` (where it names none: the newest that succeeded). All of them are removed or none, as by `stoker rm`.
+    Without --experiment, lists and wheels of packages go, too, that no run has taken to a cloud for so long.
 
     With --daily the server follows the rule by itself, every day that it runs; `stoker prune` without options says
     which rule there is.
@@ -56,22 +58,26 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
         gone = gone[:_MOST]
     names = [run.name for run in gone]
     sizes = client.sizes(*names)
+    software = UnusedPackages.look(from_environment(), rule)
+    told = {"would_remove": names, "spared": spared, "sizes": sizes, "software_bytes": software.size_bytes}
     if as_json and not yes:
-        show_json({"would_remove": names, "spared": spared, "sizes": sizes, "removed": [], "pending": {}})
+        show_json({**told, "removed": [], "pending": {}})
         return 0
     if not as_json:
         _tell_spared(spared)
         if gone:
             tell(gone, sizes, datetime.now(UTC))
+        _tell_unused(software)
     if daily and not terminal.confirmed(f"let the server remove {_words(rule)} every day?", yes=yes):
         return 1
     if gone and not terminal.confirmed(f"remove {words.count(len(gone), 'run')} for good?", yes=yes):
         return 1
+    software.remove()  # made again when it is needed, so nobody is asked
     if daily is not None:
         set_prune_rule(client.connection, rule if daily else None)
     pending = client.remove(*names) if gone else {}
     if as_json:
-        show_json({"would_remove": names, "spared": spared, "sizes": sizes, "removed": names, "pending": pending})
+        show_json({**told, "removed": names, "pending": pending})
         return 0
     own = sum(one.stored - one.code for one in sizes.runs.values())  # other runs may have the same code
     say(f"removed {words.count(len(gone), 'run')}" + (f": {words.size(own)} and unused code are freed" if gone else ""))
@@ -79,6 +85,11 @@ def command(older_than: str, keep_best: bool, experiment: str, daily: bool | Non
     if daily:
         say(f"the server removes {_words(rule)} every day from now on; `stoker prune --no-daily` ends that")
     return 0
+
+
+def _tell_unused(packages: UnusedPackages) -> None:
+    if packages.size_bytes:
+        say(f"packages that no run took along since then: {words.size(packages.size_bytes)} in {packages.folder}")
 
 
 def _without_age(client: Client, wanted: bool, daily: bool | None, as_json: bool) -> int:

@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from stoker.client.connection import Connection
+from stoker.client.settings import Settings
 from stoker.model import wire
 from stoker.model.pruning import PruneRule, Spared
 from stoker.model.run import Run
 from stoker.model.sizes import RunSizes, Sizes
+from stoker.stores.unused import remove_unused, unused
 
 _LOOK_S = 120.0  # stores far away take their time
 _AT_ONCE = 500  # runs whose sizes are asked for
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedPackages:
+    """Lists and wheels of packages that no run has taken to a cloud for as long as a rule says."""
+
+    folder: Path
+    older_than_s: float
+    size_bytes: int
+
+    @classmethod
+    def look(cls, settings: Settings, rule: PruneRule) -> UnusedPackages:
+        """None of them belongs to one experiment."""
+        folder = settings.home.software
+        found = {} if rule.experiment else unused(folder, rule.older_than_s, time.time())
+        return cls(folder, rule.older_than_s, sum(found.values()))
+
+    def remove(self) -> None:
+        if self.size_bytes:
+            remove_unused(self.folder, self.older_than_s, time.time())
 
 
 def remove(connection: Connection, names: Sequence[str]) -> Mapping[str, str]:

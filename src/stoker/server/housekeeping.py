@@ -6,11 +6,11 @@ import asyncio
 import json
 import logging
 from datetime import datetime
-from pathlib import Path
 
 from stoker.engine.pruning import prune
 from stoker.errors import StokerError
 from stoker.model import wire
+from stoker.model.home import Home
 from stoker.model.pruning import PruneRule, Spared
 from stoker.model.run import Run
 from stoker.server.clock import Clock
@@ -18,6 +18,7 @@ from stoker.server.database import Database
 from stoker.server.ledger import Ledger
 from stoker.server.outside import call
 from stoker.server.removals import Removals
+from stoker.stores.unused import remove_unused
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +27,13 @@ _AGAIN_S = 60.0  # where a store could not be reached
 
 
 class Housekeeping:
-    def __init__(self, ledger: Ledger, database: Database, removals: Removals, clock: Clock, rule_file: Path) -> None:
+    def __init__(self, ledger: Ledger, database: Database, removals: Removals, clock: Clock, home: Home) -> None:
         self._ledger = ledger
         self._database = database
         self._removals = removals
         self._clock = clock
-        self._file = rule_file
+        self._file = home.prune_rule
+        self._software = home.software
 
     async def run(self) -> None:
         while True:
@@ -48,6 +50,8 @@ class Housekeeping:
             await self._apply(rule)
 
     async def _apply(self, rule: PruneRule) -> None:
+        if not rule.experiment:
+            await call(remove_unused, self._software, rule.older_than_s, self._now().timestamp())
         gone, _ = await self.prunable(rule)
         if not gone:
             return

@@ -105,7 +105,7 @@ def assemble(settings: Settings, token: str, database: Database, notices: tuple[
         reconciler=reconciler,
         arrivals=arrivals,
         removals=removals,
-        housekeeping=Housekeeping(ledger, database, removals, clock, settings.home.prune_rule),
+        housekeeping=Housekeeping(ledger, database, removals, clock, settings.home),
         weighing=Weighing(settings.home, stores, shelves),
         notices=notices,
     )

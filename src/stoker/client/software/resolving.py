@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.model import wire
+from stoker.stores.unused import mark_used
 
 _PLATFORM = "x86_64-manylinux_2_28"
 _WITHIN_S = 60.0
@@ -57,7 +58,9 @@ def resolve(
     key = hashlib.sha256(json.dumps([_EDITION, text, python, settings]).encode()).hexdigest()[:32]
     kept = place / f"{key}.json"
     with suppress(OSError, ValueError, TypeError, LookupError):
-        return wire.load(Resolved, kept.read_bytes())
+        found = wire.load(Resolved, kept.read_bytes())
+        mark_used(kept)
+        return found
     uv = tool(environ)
     if uv is None or _is_unreached(place):
         why = "the package index did not answer a moment ago" if uv else "uv is not here: pip install uv"
@@ -87,7 +90,9 @@ def uv_wheels(place: Path, environ: Mapping[str, str]) -> dict[str, str]:
         ]
         kept = place / f"uv-{''.join(version)}.json"
         with suppress(OSError, ValueError):
-            return dict(json.loads(kept.read_bytes()))
+            known = dict(json.loads(kept.read_bytes()))
+            mark_used(kept)
+            return known
         done = _asked(uv, ["--no-deps", "--universal", "-"], environ, place, f"uv=={''.join(version)}\n")
         found = _wheels_of_uv(done.stdout)
         if found:

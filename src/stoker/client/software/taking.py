@@ -18,6 +18,7 @@ from stoker.client.tree import Tree
 from stoker.model import software
 from stoker.model.job import Job, Packages
 from stoker.model.software import Software
+from stoker.stores.unused import mark_used
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,4 +78,5 @@ def files(taken: Along, place: Path) -> dict[str, Path]:
         part = listed.with_suffix(f".{os.getpid()}.part")
         part.write_bytes(data)
         part.replace(listed)
+    mark_used(listed)
     return {software.LIST: listed, **taken.wheels}

@@ -24,6 +24,7 @@ from stoker.client.software.resolving import tool
 from stoker.client.tree import scan
 from stoker.errors import StokerError
 from stoker.model.snapshot import EntryKind
+from stoker.stores.unused import mark_used
 
 _BUILD_S = 600.0
 _LEFT_OUT = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")
@@ -62,6 +63,7 @@ def _built(one: Distribution, project: Path, place: Path, environ: Mapping[str, 
     screening.check(tree.findings)
     kept = place / f"{tree.snapshot.id[:32]}-{one.public}"
     if found := next(kept.glob("*.whl"), None):
+        mark_used(kept)
         return found
     uv = tool(environ)
     if uv is None:
@@ -96,6 +98,7 @@ def _packed(one: Distribution, place: Path) -> Path:
     """What is installed, as it is. The list of its files has their hashes, so it names what comes of it."""
     kept = place / hashlib.sha256(one.record).hexdigest()[:32]
     if found := next(kept.glob("*.whl"), None):
+        mark_used(kept)
         return found
     paths = [row[0] for row in csv.reader(io.StringIO(one.record.decode(errors="replace"))) if row and row[0]]
     if not paths or one.folder.suffix != ".dist-info":
