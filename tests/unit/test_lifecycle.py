@@ -11,12 +11,13 @@ from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
 from stoker.engine.eviction import evict, rate_per_hour, withdraw
 from stoker.engine.lifecycle import STOP_PATIENCE_S, advance, begin
 from stoker.engine.patience import MOST_LOST
+from stoker.engine.receipt import with_effort
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
 from stoker.model.money import Spell
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Wish
-from stoker.model.report import Outcome, Phase, Report
+from stoker.model.report import Effort, MetricSummary, Outcome, Phase, Report
 from stoker.model.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
@@ -206,6 +207,28 @@ def test_evictions_use_up_neither_retries_nor_losses(make_run: Make, now: dateti
         run = begin(run, now).run
         run = advance(run, Sighting(gone(run), report(now, Outcome.EVICTED)), now).run
     assert run.state is RunState.QUEUED
+
+
+def test_metrics_of_a_run_are_those_of_all_its_attempts(make_run: Make, now: datetime) -> None:
+    nan = float("nan")
+    first = {"acc": MetricSummary(0.9, 0.1, 0.97, 8, 8.0), "warmup": MetricSummary(1.0, 1.0, 1.0, 1)}
+    later = {"acc": MetricSummary(0.95, 0.8, 0.96, 4, 12.0), "loss": MetricSummary(nan, nan, nan, 1)}
+    run = begin(make_run(), now).run
+    run = advance(run, Sighting(gone(run), report(now, Outcome.EVICTED, metrics=first)), now).run
+    run = begin(run, now).run
+    run = advance(run, Sighting(gone(run), report(now, Outcome.SUCCEEDED, attempt=2, metrics=later)), now).run
+    assert run.metrics["acc"] == MetricSummary(0.95, 0.1, 0.97, 12, 12.0)
+    assert set(run.metrics) == {"acc", "warmup", "loss"}
+
+
+def test_metrics_of_an_attempt_that_was_lost_count_once(make_run: Make, now: datetime) -> None:
+    seen = {"acc": MetricSummary(0.9, 0.1, 0.97, 8, 8.0)}
+    run = begin(make_run(), now).run
+    last = replace(report(now, None, metrics=seen), effort=Effort(now))
+    run = advance(run, Sighting(gone(run), last), now).run
+    for _ in range(2):
+        run = with_effort(run, last)
+    assert run.metrics == seen
 
 
 def test_how_often_nodes_go_is_counted_from_what_the_run_has_seen(make_run: Make, now: datetime) -> None:

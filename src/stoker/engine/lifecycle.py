@@ -20,7 +20,7 @@ from stoker.engine.resuming import RESTART_S, may_resume
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish
-from stoker.model.report import Outcome, Report
+from stoker.model.report import Outcome, Report, joined_metrics
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
@@ -214,7 +214,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
     run = replace(
         run,
         started_at=run.started_at or report.started_at,
-        metrics=report.metrics,
+        metrics=joined_metrics(run.metrics, report.metrics),
         data_figures=report.data,
         packages=report.packages or run.packages,
     )

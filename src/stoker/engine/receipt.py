@@ -16,7 +16,7 @@ from stoker.engine.lineage import Loss, losses, steps_lost, unheard_s
 from stoker.engine.meter import NANO, cost, rate
 from stoker.model.money import Spell
 from stoker.model.receipt import Part, Receipt, Share, Stay, Taken, total
-from stoker.model.report import Effort, Phase, Report
+from stoker.model.report import Effort, Phase, Report, joined_metrics
 from stoker.model.run import Attempt, AttemptState, Run
 
 _TAKEN = (AttemptState.EVICTED, AttemptState.LOST, AttemptState.MOVED)
@@ -64,6 +64,8 @@ def with_effort(run: Run, report: Report | None, *, under_way: bool = False) -> 
         return run
     if not attempt.state.over and not under_way:
         return run
+    if attempt.state.over and attempt.outcome is None:  # it was lost: nothing of its report has been kept
+        run = replace(run, metrics=joined_metrics(run.metrics, report.metrics))
     return replace(run, attempts=(*run.attempts[:-1], replace(attempt, effort=report.effort)))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
@@ -57,6 +57,18 @@ class MetricSummary:
     most: float
     count: int
     step: float | None = None
+
+    def joined(self, later: MetricSummary) -> MetricSummary:
+        """With what a later attempt measured. What is not a number says nothing of the least and the most."""
+        least = min((one for one in (self.least, later.least) if one == one), default=later.least)
+        most = max((one for one in (self.most, later.most) if one == one), default=later.most)
+        return replace(later, least=least, most=most, count=self.count + later.count)
+
+
+def joined_metrics(before: Mapping[str, MetricSummary], later: Mapping[str, MetricSummary]) -> dict[str, MetricSummary]:
+    """Of a whole run, attempt by attempt. Metrics that only an earlier one had stay."""
+    joined = {name: before[name].joined(one) if name in before else one for name, one in later.items()}
+    return dict(list({**before, **joined}.items())[:MOST_METRICS])
 
 
 @dataclass(frozen=True, slots=True)
