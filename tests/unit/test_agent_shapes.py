@@ -37,6 +37,8 @@ POINTS: list[tuple[str, Wanted]] = [
     ("Final test loss: 0.0512", (None, {"final_test_loss": 0.0512})),
     ("Episode 120, reward: 195.5, epsilon: 0.01", (120, {"reward": 195.5})),
     ("INFO:root:epoch 3 loss 0.21", (3, {"loss": 0.21})),
+    ("    val_loss       : 0.25", (None, {"val_loss": 0.25})),
+    ("2026-05-01 12:00:01,123 - trainer - INFO -     loss           : 0.123", (None, {"loss": 0.123})),
     ("2024-05-01 12:00:01,123 - __main__ - INFO - Epoch 2 - loss: 0.5 - f1: 0.61", (2, {"loss": 0.5, "f1": 0.61})),
     ("I0501 12:00:01.123456 140012 train.py:150] train epoch: 1, loss: 0.2431, accuracy: 92.54", (1, {"loss": 0.2431, "accuracy": 92.54})),
     ("I0501 12:00:01.123456 140012 logging_writer.py:48] [100] accuracy=0.912, loss=0.3012", (100, {"accuracy": 0.912, "loss": 0.3012})),
@@ -173,6 +175,13 @@ def test_no_line_takes_long_whatever_it_is_made_of(piece: str, length: int) -> N
             begun = time.process_time()
             shapes.read(line)
             assert time.process_time() - begun < 0.1
+
+
+def test_an_epoch_on_a_line_of_its_own_is_that_of_the_lines_behind_it() -> None:
+    shapes, head = Shapes(), "2026-05-01 12:00:01,123 - trainer - INFO -     "
+    assert shapes.read(f"{head}epoch          : 3") is None
+    found = shapes.read(f"{head}loss           : 0.123")
+    assert found is not None and (found.step, found.values) == (3, {"loss": 0.123})
 
 
 def test_lines_of_one_form_keep_their_own_names_and_numbers() -> None:

@@ -19,6 +19,9 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
 _RULES = ("==", "##", "~~", "--")
 _RULED = re.compile(r"^[=#~-]{2,40}>?\s{0,8}|\s[=#~-]{2,40}$")
 
+_ALIGNED = re.compile(r"\s{2,40}: ")  # `loss           : 0.3`, one name a line
+_LOGGED = re.compile(r"^.{0,80}?\bINFO\b[\]:\s|-]{1,20}")
+
 
 class Found(NamedTuple):
     """What one line holds. `shape` says by which rule it was read, in words for people."""
@@ -39,9 +42,10 @@ class Shapes:
     def read(self, line: str) -> Found | None:
         text = ESCAPES.sub("", line).strip()
         text = _RULED.sub("", text) if text.startswith(_RULES) else text
+        text = _ALIGNED.sub(": ", text) if "  :" in text else text
         if not text or len(text) > LONGEST_TEXT:
             return None
-        if header := _HEADER.fullmatch(text):
+        if header := _HEADER.fullmatch(_LOGGED.sub("", text, 1) if "epoch: " in text[-20:] else text):
             self._epoch, self._measured = float(header[1]), False
             return None
         if text[0] == "{" and text[-1] == "}":
