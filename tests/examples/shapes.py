@@ -39,6 +39,13 @@ SHAPES = {
     "bash_wrapper": Shape(
         "bash train.sh", "outputs", ("fitted",), Story(r"^epoch=(\d+) loss", "loss", "fitted/weights.pkl")
     ),
+    "click_group": Shape(
+        "python cli.py train --out ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^batch (\d+)/240", "acc", "model.joblib", 10, 5),
+        "--resume",
+    ),
     "constants": Shape(
         "python experiment.py", "saved", ("saved",), Story(r"^epoch (\d+): loss", "loss", "state.pt", quick=True)
     ),
@@ -55,6 +62,9 @@ SHAPES = {
         ("output",),
         Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 8, 2),
         "--resume",
+    ),
+    "env_folder": Shape(
+        "python pretrain.py", "outputs", ("ckpt",), Story(r"^\| step +(\d+) \|", "loss", "ckpt/step_000240.pt", 8, 4)
     ),
     "gan": Shape(
         "python dcgan.py --outf ${outputs}",
@@ -100,11 +110,23 @@ SHAPES = {
         ("outputs",),
         Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000120", 8, 2),
     ),
+    "jax_npz": Shape(
+        "python main.py",
+        "experiments",
+        ("experiments",),
+        Story(r"^step= +(\d+) loss", "loss", "debug/final.npz", 10, 5),
+    ),
     "keras_backup": Shape(
         "python mnist_convnet.py",
         "outputs",
         ("backup", "mnist_convnet.keras"),
         Story(r"^Epoch (\d+)/40", "accuracy", "mnist_convnet.keras"),
+    ),
+    "keras_best": Shape(
+        "python train_text.py --backup-dir ${checkpoints}",
+        "outputs",
+        ("checkpoints", "models"),
+        Story(r"^Epoch (\d+)/40", "val_loss", "models/best_model.keras"),
     ),
     "keras_checkpoint": Shape(
         "python train.py", "training_1", ("training_1",), Story(r"^Epoch (\d+)/40", "loss", "cp-0040.keras")
@@ -214,6 +236,12 @@ SHAPES = {
         ("work_dirs",),
         Story(r"epoch (\d+)/40", "train_loss", "work_dirs/base/latest.pth"),
     ),
+    "template_yaml": Shape(
+        "python run.py",
+        "outputs",
+        ("saved",),
+        Story(r"epoch +: (\d+)", "val_loss", "saved/Mnist_LeNet/checkpoint-epoch060.pkl"),
+    ),
     "timm_like": Shape(
         "python train.py --output ${outputs}",
         "outputs",
@@ -227,6 +255,13 @@ SHAPES = {
         ("outputs",),
         Story(r"^Epoch: \[(\d+)\]", "acc1", "checkpoint.pth"),
         f"--resume {NEWEST}",
+    ),
+    "typer_module": Shape(
+        "cd src && python -m forecaster.train --run-dir ${outputs}",
+        "outputs",
+        ("outputs",),
+        Story(r"^\[(\d+)/060\] mae", "mae", "epoch060.pkl"),
+        f"--restart {NEWEST}",
     ),
     "vae": Shape(
         "python main.py",

@@ -23,7 +23,7 @@ def job_for(tmp_path: Path) -> Callable[..., Job]:
         place.mkdir()
         for name, text in files.items():
             path = place / name.replace("__", "/").replace("_py", ".py").replace("_txt", ".txt")
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         return read(place)
 
@@ -287,3 +287,63 @@ def test_an_argument_without_a_name_is_given_the_data_that_is_there(job_for) -> 
     code = 'import argparse\np = argparse.ArgumentParser()\np.add_argument("data_dir")\np.add_argument("--lr")'
     job = job_for(train_py=code, data__a_txt="")
     assert (job.run, job.data["data"].path) == ("python train.py ${data.data}", "data")
+
+
+def test_of_several_commands_of_argparse_the_one_that_trains_is_started_with_its_own_options(job_for) -> None:
+    code = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+commands = parser.add_subparsers()
+prepare = commands.add_parser("prepare")
+prepare.add_argument("--output-dir", default="prepared")
+training = commands.add_parser("train")
+training.add_argument("--resume")
+training.add_argument("--ckpt-dir", default="ckpt")
+args = parser.parse_args()
+loss.backward()
+torch.save({}, args.ckpt_dir + "/last.pt")
+"""
+    job = job_for(main_py=code)
+    assert job.run == "python main.py train --ckpt-dir ${checkpoints}" and job.resume == "--resume ${checkpoint.newest}"
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ('p = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keep")\ntorch.save(m, p + "/last.pt")', "keep"),
+        ('torch.save(m, Path(__file__).resolve().parent / "keep" / "last.pt")', "keep"),
+        ('with open("conf/a.json") as f: c = json.load(f)\nwith open("keep/last.pkl", "wb") as f: pickle.dump(m, f)', "keep"),
+        ('t = Path("keep/last.tmp")\nnp.savez(t.with_suffix(".tmp.npz"))\nt.with_suffix(".tmp.npz").rename(Path("keep/last.npz"))', "keep"),
+        ('class C:\n  root: str = "keep"\n  @property\n  def place(self): return Path(self.root) / "a"\ntorch.save(m, C().place / "last.pt")', "keep/a"),
+    ],
+)  # fmt: skip
+def test_places_are_found_however_a_script_puts_them_together(job_for, code: str, kept: str) -> None:
+    head = "import os, json, pickle, torch, numpy as np\nfrom pathlib import Path\nloss.backward()\n"
+    job = job_for(train_py=head + code)
+    assert kept in job.checkpoints and "conf" not in (job.outputs, *job.checkpoints)
+
+
+def test_what_a_module_below_src_writes_is_named_from_the_folder_of_the_job_file(job_for) -> None:
+    code = 'import torch, pkg.model\nloss.backward()\ntorch.save(m, "ckpt/last.pt")\nif __name__ == "__main__": 1'
+    job = job_for(src__pkg__train_py=code, src__pkg__model_py="", src__pkg____init___py="")
+    assert (job.run, job.checkpoints) == ("cd src && python -m pkg.train", ("src/ckpt",))
+
+
+def test_an_absolute_path_that_a_flag_can_change_is_changed(tmp_path: Path) -> None:
+    code = """
+import argparse, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--state-file", default="/scratch/state.pt")
+args = parser.parse_args()
+loss.backward()
+torch.save({}, args.state_file)
+"""
+    (tmp_path / "train.py").write_text(code)
+    found = propose(tmp_path)
+    assert "run: python train.py --state-file ${checkpoints}/state.pt" in found.text
+    assert not any("/scratch" in line for line in found.advice)
+
+
+def test_a_switch_that_begins_anew_is_not_taken_for_one_that_resumes(job_for) -> None:
+    code = 'import argparse, torch\np = argparse.ArgumentParser()\np.add_argument("--restart", action="store_true")\n'
+    assert job_for(train_py=code + 'loss.backward()\ntorch.save(m, "a.pt")').resume is None

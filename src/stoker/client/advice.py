@@ -26,11 +26,11 @@ _READS_DATA = re.compile(
 _OF_DATA = ("json", "yaml", "toml", "tomllib", "np", "numpy", "OmegaConf", "importlib", "ctypes", "datasets", "csv")
 
 
-def advice(script: Script, *, saves: bool, resume: str) -> list[str]:
-    """Nothing is said where it cannot be known from the text."""
+def advice(script: Script, given: dict[str, str], *, saves: bool, resume: str) -> list[str]:
+    """Nothing is said where it cannot be known from the text. `given` are the flags that the command gives."""
     if script.tree is None or not (script.trains or script.frameworks):
         return []
-    outside = script.saving({}).outside
+    outside = script.saving(given).outside
     lines = [
         f"{script.path} saves to `{path}`, which is not in its working directory and so not kept: use a relative path"
         for path in outside[:3]

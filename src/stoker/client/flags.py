@@ -51,8 +51,8 @@ def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
         yield Flag(plain[0], _text(default, values), needed, positional=True)
 
 
-def of_functions(tree: ast.Module, imports: set[str]) -> list[Flag]:
-    """Parameters of a function that typer or fire makes a command of."""
+def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | None = None) -> list[Flag]:
+    """Parameters of a function that typer or fire makes a command of; of several commands, of the chosen one."""
     if not {"typer", "fire"} & imports:
         return []
     named = {
@@ -62,9 +62,9 @@ def of_functions(tree: ast.Module, imports: set[str]) -> list[Flag]:
     }
     found: list[Flag] = []
     for node in nodes(tree):
-        if isinstance(node, ast.FunctionDef) and (
-            node.name in named or any("command" in ast.unparse(one) for one in node.decorator_list)
-        ):
+        if not isinstance(node, ast.FunctionDef) or (chosen is not None and node is not chosen):
+            continue
+        if node.name in named or any("command" in ast.unparse(one) for one in node.decorator_list):
             found += _parameters(node, dashes="typer" in imports)
     return found
 

@@ -43,6 +43,8 @@ class Values:
     known: dict[str, str] = field(default_factory=dict)  # flags and keys, by the name that a script uses for them
     forced: dict[str, str] = field(default_factory=dict)  # flags whose value the job file gives
     code: LocalCode = field(default_factory=LocalCode)
+    # Names that stand for one thing where they are: `f` of `with open(...) as f`, and `__file__` of each module.
+    bound: dict[ast.Name, ast.expr] = field(default_factory=dict)
     _choice: int = 0  # which of several calls tells what a parameter is
     _steps: int = 0
     _busy: set[str] = field(default_factory=set)  # names whose text is being found
@@ -68,12 +70,16 @@ class Values:
                 return str(number)
             case ast.JoinedStr(values=parts):
                 return self._joined(parts, depth)
+            case ast.Name() if node in self.bound:
+                return self.text(self.bound[node], depth + 1)
             case ast.Name(id=name):
                 return self._parameter(node, depth) or self._named(name, depth)
             case ast.Attribute(attr=name):
                 return self._attribute(node, name, depth)
             case ast.Subscript(slice=ast.Constant(value=str(name))):
                 return self.forced.get(name) or self._named(f"[{name}]", depth) or self.known.get(name)
+            case ast.Subscript(value=ast.Attribute(value=inner, attr="parents"), slice=ast.Constant(value=int(up))):
+                return _above(self.text(inner, depth + 1), up + 1)
             case ast.BinOp(left=left, op=ast.Add(), right=right):
                 return self._concatenated([left, right], "", depth)
             case ast.BinOp(left=left, op=ast.Div(), right=right):
@@ -108,13 +114,14 @@ class Values:
     def _attribute(self, node: ast.Attribute, name: str, depth: int) -> str | None:
         """`args.save_dir`, `cfg.train.dir`, `self.path`, and `path.parent`."""
         if name == "parent":
-            inner = self.text(node.value, depth + 1)
-            return str(PurePosixPath(inner).parent) if inner else None
+            return _above(self.text(node.value, depth + 1), 1)
         if name in self.forced:
             return self.forced[name]
         dotted = ast.unparse(node).partition(".")[2] if depth < 3 else name
         found = self.known.get(dotted) or self.known.get(name)
-        return found or self._named(f"self.{name}", depth) or self._named(name, depth)
+        found = found or self._named(f"self.{name}", depth) or self._named(name, depth)
+        computed = self.code.properties(name) if found is None else ()
+        return next((text for one in computed if (text := self.text(one, depth + 1))), found)
 
     def _called(self, call: ast.Call, depth: int) -> str | None:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
@@ -127,6 +134,10 @@ class Values:
         if name == "format":
             text = self.text(inside[0], depth + 1) if inside else None
             return re.sub(r"\{[^{}]*\}", UNKNOWN, text) if text else None
+        if name == "dirname" and call.args:
+            return _above(self.text(call.args[0], depth + 1), 1)
+        if name in ("with_suffix", "with_name") and inside and call.args:
+            return _renamed(self.text(inside[0], depth + 1), name, self.text(call.args[0], depth + 1))
         if name in ("open", "File") and call.args:
             return self.text(call.args[0], depth + 1)
         if name == "get" and len(call.args) > 1:
@@ -165,7 +176,37 @@ def gather(*trees: ast.AST) -> Values:
             for name, value in _bindings(node):
                 if not (isinstance(value, ast.Constant) and value.value in (None, "")):
                     values.names.setdefault(name, []).append(value)
+            if isinstance(node, ast.With):
+                values.bound |= _opened(node)
     return values
+
+
+def place_file(values: Values, tree: ast.AST, path: str) -> None:
+    """`path` is what `__file__` means in this tree, as seen from the working directory."""
+    for node in nodes(tree):
+        if isinstance(node, ast.Name) and node.id == "__file__":
+            values.bound[node] = ast.Constant(path)
+
+
+def _opened(node: ast.With) -> dict[ast.Name, ast.expr]:
+    """Other functions open other files by the same name, so that only the body of the statement is meant."""
+    named = {one.optional_vars.id: one.context_expr for one in node.items if isinstance(one.optional_vars, ast.Name)}
+    inside = (one for statement in node.body for one in ast.walk(statement))
+    return {one: named[one.id] for one in inside if isinstance(one, ast.Name) and one.id in named}
+
+
+def _above(text: str | None, levels: int) -> str | None:
+    """None where that is not in the working directory any more."""
+    parents = list(PurePosixPath(text).parents) if text else []
+    return str(parents[levels - 1]) if levels <= len(parents) else None
+
+
+def _renamed(text: str | None, how: str, name: str | None) -> str | None:
+    try:
+        path = PurePosixPath(text or "")
+        return str(path.with_suffix(name or "") if how == "with_suffix" else path.with_name(name or UNKNOWN))
+    except ValueError:
+        return None
 
 
 def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:

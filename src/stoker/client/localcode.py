@@ -63,6 +63,12 @@ class LocalCode:
                     self._results[function] = _returned(function)
                 yield from self._results[function]
 
+    def properties(self, name: str) -> Iterator[ast.expr]:
+        """What a property of this name gives back."""
+        for function in self.functions.get(name, ()):
+            if any("property" in ast.unparse(one) for one in function.decorator_list):
+                yield from _returned(function)
+
     def passes_to(self, call: ast.Call) -> str:
         """The function that a wrapper hands all of its arguments to, as in `torch.save(*args)`; else empty."""
         for function in self.functions.get(name_of(call), ()) if is_local(call) else ():

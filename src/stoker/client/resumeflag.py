@@ -18,7 +18,7 @@ _SAYS_SO = re.compile(
 _MAY_MEAN_IT = re.compile(
     r"(load|ckpt|checkpoint|last[_-]?(ckpt|checkpoint)|(model[_-])?(ckpt|checkpoint)[_-](path|file|to[_-]load)"
     r"|load[_-](checkpoint|ckpt|model|state|from|path|file|dir|checkpoint[_-]path|from[_-]checkpoint)"
-    r"|(from|start)[_-](checkpoint|ckpt)|start[_-]from)"
+    r"|(from|start)[_-](checkpoint|ckpt)|start[_-]from|restart([_-]?(from|path|file|checkpoint|ckpt))*)"
 )
 _WEIGHTS = re.compile(r"(load[_-])?(weights|pretrained|model[_-]path|init(ial)?([_-](checkpoint|ckpt|weights|model))?)")
 _NOT = re.compile(r"(no|dont|skip)[_-].*|.*[_-](opt|optimizer|only|freq|every|interval|steps|epoch)")
@@ -52,6 +52,8 @@ def resume_arguments(script: Script, *, resumes: bool = False) -> str:
 def _is_meant(flag: Flag, script: Script, pattern: re.Pattern[str], *, resumes: bool) -> bool:
     if flag.default not in (None, "", "True", "False") and resumes and not flag.switch:
         return False
+    if flag.switch and "restart" in flag.name:
+        return False  # as a switch it says to begin anew
     if pattern is _SAYS_SO or flag.switch:
         return pattern is not _WEIGHTS
     if _is_used(script, flag.dest, _SAVERS):

@@ -122,7 +122,9 @@ def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], value
     if name in _OF_MODULES and not (
         isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") in ("os", "shutil")
     ):
-        return
+        if name not in ("rename", "replace") or len(call.args) != 1:
+            return
+        number = 0  # `path.rename(target)`: a text's `replace` takes two
     places = [given[key] for key in keys if key in given]
     if name == "save" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
         number = 0  # `model.save(path)`

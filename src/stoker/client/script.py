@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from stoker.client.flags import Flag, declared, of_dataclasses, of_functions, texts
-from stoker.client.folding import Values, empty_keys, flatten, gather
+from stoker.client.folding import Values, empty_keys, flatten, gather, place_file
 from stoker.client.localcode import modules, nodes
 from stoker.client.saving import Saving, saving
+from stoker.client.subcommands import Subcommand, decorated, subcommand
 from stoker.model.commandline import NOTEBOOK
 
 _MOST_BYTES = 500_000
@@ -60,6 +61,8 @@ class Script:
     empty_settings: set[str] = field(default_factory=set)  # keys of its configuration that are `null`
     ranks_read: bool = False  # it reads RANK and its like, or starts a process group with them
     ranks_asked: bool = False  # it asks first whether they are there, or sets them itself
+    subcommand: Subcommand | None = None  # that has to be named for it to train
+    owners: dict[ast.Call, ast.FunctionDef] = field(default_factory=dict)  # whose options decorators declare
     tree: ast.Module | None = None
     modules: dict[Path, ast.Module] = field(default_factory=dict)  # of the same folder, once they are followed
     values: Values = field(default_factory=Values)
@@ -89,6 +92,8 @@ class Script:
         self.modules = modules(folder / self.path, folder, self.tree)
         known = self.values.known
         self.values = gather(self.tree, *self.modules.values())
+        for path, tree in ((folder / self.path, self.tree), *self.modules.items()):
+            place_file(self.values, tree, path.relative_to(folder).as_posix() if path.is_relative_to(folder) else "")
         inside = Script(self.path, values=self.values)
         for module in self.modules.values():
             for node in nodes(module):
@@ -109,6 +114,9 @@ def look(path: Path, name: str) -> Script | None:
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     script = Script(name, tree=tree, values=gather(tree))
+    place_file(script.values, tree, name)
+    script.imports = _imports(tree)
+    script.subcommand, script.owners = subcommand(tree, script.imports), decorated(tree)
     for node in nodes(tree):
         _note(script, node)
     script.acts = script.is_program or any(_does(node) for node in tree.body)
@@ -119,13 +127,23 @@ def look(path: Path, name: str) -> Script | None:
         for target in node.targets
         if (name := getattr(target, "id", ""))
     }
-    script.flags += [*of_functions(tree, script.imports), *of_dataclasses(tree, script.imports)]
+    chosen = script.subcommand.function if script.subcommand else None
+    script.flags += [*of_functions(tree, script.imports, chosen), *of_dataclasses(tree, script.imports)]
     root = path.parents[len(PurePosixPath(name).parts) - 1]
     config = _configuration(path.parent, tree) or _configuration(root, tree)
     script.values.known |= flatten(config)
     script.empty_settings = empty_keys(config)
     script.values.known |= _defaults(script.flags)
     return script
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    return {
+        name.partition(".")[0]
+        for node in nodes(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
 
 
 def _source(path: Path) -> bytes | str:
@@ -208,7 +226,8 @@ def _note_call(script: Script, call: ast.Call) -> None:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     script.trains = script.trains or name in _TRAINERS or (name in _TRAINS and isinstance(call.func, ast.Attribute))
     if name in ("add_argument", "option", "argument") or name.startswith("DEFINE_"):
-        script.flags += declared(call, script.values)
+        if script.subcommand is None or script.subcommand.has(call, script.owners):
+            script.flags += declared(call, script.values)
     elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
         script.flags.append(Flag("--output_dir", None, required=True))
     elif name in ("exec", "ConfigStore", "apply_overrides") or "configurator" in name:

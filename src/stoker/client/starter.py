@@ -62,7 +62,7 @@ def propose(folder: Path, named: Path | None = None) -> Proposal:
     script.follow(folder)
     draft = _draft(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
     others = [one for one in found.others if folder / one not in script.modules] if found else []
-    told = advice(script, saves=draft.places.saves, resume=draft.resume)
+    told = advice(script, draft.given, saves=draft.places.saves, resume=draft.resume)
     return Proposal("\n".join(_lines(folder, script, draft)), start or script.path, tuple(others), tuple(told))
 
 
@@ -88,16 +88,17 @@ class _Draft(NamedTuple):
     places: Places
     resume: str
     about: str  # comments on what else the script takes
+    given: dict[str, str]  # what flags stand for
 
 
 def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> _Draft:
     data = {} if wrapped else _data(script, folder)
-    command = wrapped or _command(script, data)
+    command = wrapped or _brought_inside(_command(script, data), script)
     given = _told_by(script, words) if wrapped else _given(script, command)
     resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
     about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
-    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script.path)
-    return _Draft(command, data, found, resume, about)
+    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script.path, command)
+    return _Draft(command, data, found, resume, about, given)
 
 
 def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
@@ -110,13 +111,29 @@ def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
     return [*lines, *_environment(folder), *_rest(script), ""]
 
 
-def _from_root(found: Places, script: str) -> Places:
-    """A notebook runs in its own folder, so what it writes is named from there; a script runs where the job file is."""
-    folder = PurePosixPath(script).parent
-    if not script.endswith(NOTEBOOK) or folder == PurePosixPath("."):
+def _brought_inside(command: str, script: Script) -> str:
+    """Flags whose default is an absolute path that the script saves to get one that is kept."""
+    saved = script.saving(_given(script, command)).outside
+    for flag in script.flags:
+        if flag.default in saved and flag.default and flag.name not in command.split() and not flag.positional:
+            path = PurePosixPath(flag.default)
+            command += f" {flag.name} ${{checkpoints}}" + (f"/{shlex.quote(path.name)}" if path.suffix else "")
+    return command
+
+
+def _from_root(found: Places, script: str, command: str) -> Places:
+    """What a script writes is named from the folder that it runs in: a notebook's own, `src` for a module in it, and
+    that of the job file for all others. What the command names is named from there, too."""
+    folder = PurePosixPath(script).parent if script.endswith(NOTEBOOK) else PurePosixPath(".")
+    folder = PurePosixPath("src") if command.startswith("cd src && ") else folder
+    if folder == PurePosixPath("."):
         return found
-    kept = tuple(f"{folder}/{one}" for one in found.checkpoints)
-    return found._replace(outputs=f"{folder}/{found.outputs}", checkpoints=kept)
+    named = {place for place in ("outputs", "checkpoints") if f"${{{place}}}" in command}
+
+    def placed(path: str) -> str:
+        return path if PurePosixPath(path).parts[0] in named else f"{folder}/{path}"
+
+    return found._replace(outputs=placed(found.outputs), checkpoints=tuple(placed(one) for one in found.checkpoints))
 
 
 def _named(folder: Path, path: Path) -> Script | None:
@@ -170,6 +187,7 @@ def _name(folder: Path) -> str:
 
 def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     words = _start(script)
+    words += [shlex.quote(script.subcommand.name)] if script.subcommand else []
     for flag in script.flags:
         bare = flag.name.lstrip("-")
         if flag.switch:
