@@ -307,16 +307,41 @@ torch.save({}, args.ckpt_dir + "/last.pt")
     assert job.run == "python main.py train --ckpt-dir ${checkpoints}" and job.resume == "--resume ${checkpoint.newest}"
 
 
+BESIDE_ITSELF = """
+place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keep")
+torch.save(m, place + "/last.pt")
+"""
+ONE_NAME = """
+with open("conf/a.json") as f:
+    c = json.load(f)
+with open("keep/last.pkl", "wb") as f:
+    pickle.dump(m, f)
+"""
+RENAMED = """
+path = Path("keep/last.npz")
+np.savez(path.with_suffix(".tmp.npz"))
+path.with_suffix(".tmp.npz").rename(path)
+"""
+PROPERTY = """
+class Config:
+    root: str = "keep"
+    @property
+    def place(self):
+        return Path(self.root) / "a"
+torch.save(m, Config().place / "last.pt")
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "kept"),
     [
-        ('p = os.path.join(os.path.dirname(os.path.abspath(__file__)), "keep")\ntorch.save(m, p + "/last.pt")', "keep"),
+        (BESIDE_ITSELF, "keep"),
         ('torch.save(m, Path(__file__).resolve().parent / "keep" / "last.pt")', "keep"),
-        ('with open("conf/a.json") as f: c = json.load(f)\nwith open("keep/last.pkl", "wb") as f: pickle.dump(m, f)', "keep"),
-        ('t = Path("keep/last.tmp")\nnp.savez(t.with_suffix(".tmp.npz"))\nt.with_suffix(".tmp.npz").rename(Path("keep/last.npz"))', "keep"),
-        ('class C:\n  root: str = "keep"\n  @property\n  def place(self): return Path(self.root) / "a"\ntorch.save(m, C().place / "last.pt")', "keep/a"),
+        (ONE_NAME, "keep"),
+        (RENAMED, "keep"),
+        (PROPERTY, "keep/a"),
     ],
-)  # fmt: skip
+)
 def test_places_are_found_however_a_script_puts_them_together(job_for, code: str, kept: str) -> None:
     head = "import os, json, pickle, torch, numpy as np\nfrom pathlib import Path\nloss.backward()\n"
     job = job_for(train_py=head + code)
