@@ -2,12 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from stoker.agent.effort import EffortMeter, kept
+from stoker.agent.effort import EffortMeter, Witnesses, kept
 from stoker.checkpoint.toll import Toll
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.report import Effort, Phase
@@ -29,9 +27,22 @@ def watch() -> Watch:
     return Watch()
 
 
+class Work:
+    """What the meter is told when it asks."""
+
+    def __init__(self) -> None:
+        self.made: CheckpointSet | None = None
+        self.idle_since: float | None = None
+
+
 @pytest.fixture
-def meter(tmp_path: Path, watch: Watch) -> EffortMeter:
-    return EffortMeter(tmp_path / "toll", watch)
+def work() -> Work:
+    return Work()
+
+
+@pytest.fixture
+def meter(tmp_path: Path, watch: Watch, work: Work) -> EffortMeter:
+    return EffortMeter(tmp_path / "toll", Witnesses(lambda: work.made, idle_since=lambda: work.idle_since), watch)
 
 
 def a_set(age_s: float, attempt: int = 1, number: int = 1, step: float | None = None) -> CheckpointSet:
@@ -39,10 +50,6 @@ def a_set(age_s: float, attempt: int = 1, number: int = 1, step: float | None = 
     now = datetime.now(UTC)
     written = now - timedelta(seconds=age_s)
     return CheckpointSet(attempt, number, now, (), step, {}, {"a": int(written.timestamp() * 1e9), "b": 5})
-
-
-def keeps(made: CheckpointSet | None) -> Any:
-    return SimpleNamespace(last=made)
 
 
 def go(meter: EffortMeter, watch: Watch, *phases: tuple[Phase, float]) -> None:
@@ -70,9 +77,9 @@ def test_without_a_checkpoint_all_the_work_would_be_lost(meter: EffortMeter, wat
     assert meter.now().unsaved_s == 50
 
 
-def test_what_lies_behind_the_newest_checkpoint_would_be_lost(meter: EffortMeter, watch: Watch) -> None:
+def test_what_lies_behind_the_newest_checkpoint_would_be_lost(meter: EffortMeter, watch: Watch, work: Work) -> None:
     go(meter, watch, (Phase.RUNNING, 50))
-    meter.keeper = keeps(a_set(age_s=8, step=42))
+    work.made = a_set(age_s=8, step=42)
     assert meter.now().unsaved_s == pytest.approx(8, abs=0.5)
     watch.now += 10
     effort = meter.now()
@@ -81,21 +88,20 @@ def test_what_lies_behind_the_newest_checkpoint_would_be_lost(meter: EffortMeter
     assert (effort.kept.attempt, effort.kept.number, effort.kept.step) == (1, 1, 42)
 
 
-def test_a_script_that_has_ended_loses_no_more(meter: EffortMeter, watch: Watch) -> None:
+def test_a_script_that_has_ended_loses_no_more(meter: EffortMeter, watch: Watch, work: Work) -> None:
     go(meter, watch, (Phase.RUNNING, 50))
-    meter.keeper = keeps(a_set(age_s=8))
+    work.made = a_set(age_s=8)
     meter.now()
     go(meter, watch, (Phase.SAVING, 100))
     assert meter.now().unsaved_s == pytest.approx(8, abs=0.5)
 
 
 def test_a_script_that_waits_behind_its_last_save_does_nothing_that_could_be_lost(
-    meter: EffortMeter, watch: Watch
+    meter: EffortMeter, watch: Watch, work: Work
 ) -> None:
     go(meter, watch, (Phase.RUNNING, 50))
-    meter.keeper = keeps(a_set(age_s=0))
-    saved_at = watch.now
-    meter.idle_since = lambda: saved_at
+    work.made = a_set(age_s=0)
+    work.idle_since = watch.now
     meter.now()
     watch.now += 6
     assert (meter.now().unsaved_s, meter.now().blocked_s) == (pytest.approx(0, abs=0.5), 6)
@@ -180,7 +186,7 @@ def test_a_machine_that_was_restored_adds_to_what_the_one_before_it_did(tmp_path
         evictions=1,
         kept=kept(a_set(15.0)),
     )
-    meter = EffortMeter(tmp_path / "toll", watch)
+    meter = EffortMeter(tmp_path / "toll", clock=watch)
     meter.continue_from(before)
     watch.now += 3
     meter.restored(a_set(15.0), 2.0)

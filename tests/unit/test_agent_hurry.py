@@ -107,7 +107,7 @@ def test_before_a_checkpoint_is_committed_all_that_was_printed_and_measured_is_i
 ) -> None:
     shipping = Shipping(store, ORDERS, folder, Masking([]), Trouble())
     (folder.work / "outputs").mkdir(parents=True)
-    shipping.start([0], lambda _kind, _text: None)
+    shipping.start([0])
     shipping.logs._logs[0].write_every_s = shipping.metrics._write_every_s = 3600.0
     for step in range(5):
         write(folder, f"line {step}\n")
@@ -133,7 +133,7 @@ def test_who_waits_for_a_store_that_is_away_keeps_no_processor_busy(tmp_path: Pa
     store = RefusingStore(tmp_path / "store")
     shipping = Shipping(store, ORDERS, folder, Masking([]), Trouble())
     (folder.work / "outputs").mkdir(parents=True)
-    shipping.start([0], lambda _kind, _text: None)
+    shipping.start([0])
     write(folder, "line\n")
     measure(folder, 0)
     for shipper in (shipping.metrics, shipping.logs):

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stoker.agent.attempt import carry_out
+from stoker.agent.attempt.beginning import carry_out
 from stoker.agent.machine import DRIVER_S, Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end

@@ -31,6 +31,10 @@ class Awaited:
         self._first_at: float | None = None  # when the first metric was seen
         self._warned: set[str] = set()
 
+    def begin(self) -> None:
+        """The script starts now."""
+        self._begun = self._clock()
+
     def see(self, point: Point) -> None:
         if self._awaited and point.values:
             self._names.update(dict.fromkeys(point.values))

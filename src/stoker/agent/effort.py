@@ -5,20 +5,32 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from stoker.agent.keeper import Keeper
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.report import Climb, Effort, Kept, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Witnesses:
+    """Whom the meter asks about the work."""
+
+    newest: Callable[[], CheckpointSet | None] = lambda: None  # the set that was committed last
+    step: Callable[[], float | None] = lambda: None
+    climbs: Callable[[float], tuple[Climb, ...]] = lambda _since: ()
+    waited_s: Callable[[], float] = lambda: 0.0  # by the script for its data
+    idle_since: Callable[[], float | None] = lambda: None  # by the clock: it has saved, and waits for its end
 
 
 class EffortMeter:
     """`toll` is what the files begin with in which ranks say how long they have waited for their saves. Phases are
     entered by one thread, and `now` is asked by another."""
 
-    def __init__(self, toll: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, toll: Path, asked: Witnesses | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._toll = toll
+        self._asked = asked or Witnesses()
         self._clock = clock
         # The phase under way, since when, and the seconds of each before it: one value, for two threads.
         self._state: tuple[Phase, float, dict[str, float]] = (Phase.UNPACKING, clock(), {})
@@ -31,12 +43,7 @@ class EffortMeter:
         self._before: Effort | None = None
         self._undone_s, self._evictions = 0.0, 0
         self.began_from: Kept | None = None
-        self.keeper: Keeper | None = None
         self._running_since = 0.0  # 0: the script has not begun
-        self.climbs: Callable[[float], tuple[Climb, ...]] = lambda _since: ()
-        self.step: Callable[[], float | None] = lambda: None
-        self.waited_s: Callable[[], float] = lambda: 0.0
-        self.idle_since: Callable[[], float | None] = lambda: None  # by the clock: it has saved, and waits for its end
 
     def continue_from(self, before: Effort | None) -> None:
         """Of an earlier machine of this attempt, which was evicted: what it did counts, but for what it had not
@@ -75,15 +82,15 @@ class EffortMeter:
             phases={phase: round(seconds, 6) for phase, seconds in spent.items()},
             restored_s=round(self.restored_s, 6),
             blocked_s=min((self._blocked_s or self._toll_s()) + idle_s + self._earlier("blocked_s"), running_s),
-            waited_s=min(self.waited_s() + self._earlier("waited_s"), running_s),
+            waited_s=min(self._asked.waited_s() + self._earlier("waited_s"), running_s),
             undone_s=round(min(self._undone_s, running_s), 6),
             evictions=self._evictions,
-            at_rest=self.idle_since() is not None,
+            at_rest=self._asked.idle_since() is not None,
             unsaved_s=self._unsaved_s(end - idle_s, running_s),
-            step=self.step(),
+            step=self._asked.step(),
             began_from=self.began_from,
             kept=self._kept,
-            climbs=self.climbs(self._running_since) if self._running_since else (),
+            climbs=self._asked.climbs(self._running_since) if self._running_since else (),
         )
 
     def _earlier(self, name: str) -> float:
@@ -95,7 +102,7 @@ class EffortMeter:
 
     def _look_at_checkpoints(self, now: float) -> None:
         """A set is made of files whose times are the other clock's: how old it is now, is reckoned once."""
-        newest = self.keeper.last if self.keeper else None
+        newest = self._asked.newest()
         if newest is not None and newest is not self._kept_set:
             self._kept_set, self._kept = newest, kept(newest)
             self._kept_at = now - max((datetime.now(UTC) - self._kept.at).total_seconds(), 0.0)
@@ -106,7 +113,7 @@ class EffortMeter:
         return min(max(end - self._kept_at, 0.0), running_s)
 
     def _idle_s(self, end: float) -> float:
-        since = self.idle_since()
+        since = self._asked.idle_since()
         return 0.0 if since is None else max(end - since, 0.0)
 
     def _toll_s(self) -> float:

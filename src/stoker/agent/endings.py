@@ -1,12 +1,14 @@
-"""How an attempt ended, in words. Pure."""
+"""How an attempt ended, in words."""
 
 from __future__ import annotations
 
 import re
 import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from stoker.errors import StokerError, StoreDenied, StoreUnavailable
 from stoker.model.report import Outcome, RankEnd
 
 _MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # what shells say
@@ -27,6 +29,7 @@ class Ending:
     exit_code: int | None = None
     message: str = ""
     hint: str = ""
+    needs_restart: bool = False  # the machine, before it can be used
 
 
 class Broken(Exception):
@@ -36,6 +39,19 @@ class Broken(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+
+def broken(error: Exception) -> Ending:
+    """Of what was foreseen, the message; of anything else, a bug, the traceback too: in the agent's own log. A store
+    that cannot be used is somebody's to repair: the run is tried again, on a machine that it gets once that is done."""
+    if isinstance(error, StoreUnavailable | StoreDenied):
+        return Ending(Outcome.CANCELLED, None, f"its store cannot be used: {error.message}", error.hint)
+    if isinstance(error, Broken | StokerError):
+        return Ending(Outcome.BROKEN, None, error.message, error.hint)
+    sys.excepthook(type(error), error, error.__traceback__)
+    if isinstance(error, OSError):
+        return Ending(Outcome.BROKEN, None, f"the run could not be carried out on its node: {error}")
+    return Ending(Outcome.BROKEN, None, f"the agent failed: {type(error).__name__}: {error}")
 
 
 def exit_code(end: RankEnd) -> int:

@@ -56,9 +56,11 @@ class Checkpoints:
         clock: Callable[[], float] = time.monotonic,
         open_files: Callable[[], Opened] | None = None,
         copies: Path | None = None,
+        first: Callable[[], None] = lambda: None,
     ) -> None:
         """`clock` is a steady one; `open_files` says what the run has open for writing; `copies` is a folder on the
-        same disk for copies of that, beside the working directory if none is named."""
+        same disk for copies of that, beside the working directory if none is named; `first` is done before a set is
+        made visible, unless there is a hurry."""
         self._clock = clock
         self._open_files = open_files or Writers(partial(_processes, orders.key))
         self._store = store
@@ -76,7 +78,7 @@ class Checkpoints:
         # When changes were seen, and what the script had reported by then.
         self._facts_then: deque[tuple[float, tuple[float | None, Mapping[str, float]]]] = deque(maxlen=MOST_FACTS)
         self.behind = False  # there is something that is not committed yet
-        self.first: Callable[[], None] = lambda: None  # done before a set is made visible, unless there is a hurry
+        self._first = first
         self._last: CheckpointSet | None = None
         self._number = first_number(orders.incarnation)
         key = partial(layout.checkpoint_file, orders.run_id, node=orders.node)
@@ -123,7 +125,7 @@ class Checkpoints:
     def _commit_new(self, chosen: Chosen, entries: tuple[Entry, ...], care: Care, now: float) -> CheckpointSet | None:
         if self._last is None or entries != self._last.entries:
             if care is not Care.HURRIED:
-                self.first()
+                self._first()
             before, made = self._done, self._commit(entries, chosen)
             self._choosing.committed(chosen, before, now)
             return made

@@ -132,7 +132,14 @@ class MetricsShipper(Shipper):
     """Reads all sources, writes their points to the store, and shows each to `seen`. To be finished when nobody
     reports any more. `reported` are the names that the script reports by itself, and nobody has to guess."""
 
-    def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble) -> None:
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        masking: Masking,
+        trouble: Trouble,
+        seen: Callable[[Point, str], None] = lambda _point, _source: None,
+    ) -> None:
         super().__init__("metrics")
         self._store = store
         self._key = layout.metrics(orders.run_id, orders.attempt, orders.node)
@@ -146,7 +153,7 @@ class MetricsShipper(Shipper):
         self.progress: float | None = None  # the last that was reported
         self.sources: list[Source] = []
         self.reported: set[str] = set()
-        self.seen: Callable[[Point, str], None] = lambda _point, _source: None
+        self._seen = seen
 
     def work(self) -> None:
         pace = Pace(0.02, 0.1)
@@ -181,7 +188,7 @@ class MetricsShipper(Shipper):
                 self.summaries.add(shown)
                 if (reached := progress(point)) is not None:
                     self.progress = reached
-                self.seen(shown, source.name)
+                self._seen(shown, source.name)
                 lines.append(shown.line())
         self._unwritten += b"".join(lines)
         return bool(lines) or self._behind

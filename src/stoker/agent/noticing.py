@@ -33,13 +33,22 @@ class Noticing:
     costs little, and to take half a training for a whole one costs the training.
     """
 
-    def __init__(self, folder: NodeFolder, keeper: Keeper, tell: Tell, priority: Priority | None = None) -> None:
+    def __init__(
+        self,
+        folder: NodeFolder,
+        keeper: Keeper,
+        tell: Tell,
+        priority: Priority | None = None,
+        hasten: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """`hasten` tells others that the end is near, or that it is not."""
         self._file = folder.notice
         self._saved = folder.notice_saved
         self._finished = folder.finished
         self._keeper = keeper
         self._priority = priority or Priority()
         self._tell = tell
+        self._hasten = hasten
         self._announced: Notice | None = None
         self._current: Notice | None = None
         self._since = 0.0
@@ -48,7 +57,6 @@ class Noticing:
         self._last = False  # the script was asked for its last save
         self._withdrawn_at = math.inf
         self.idle_since: float | None = None  # the script has made its last save, and waits for its end
-        self.hasten: Callable[[bool], None] = lambda _: None  # tells others that the end is near, or that it is not
         self.told = False  # some script was asked to end because of a notice, and may be about to
 
     def see(self, notice: Notice | None) -> None:
@@ -124,7 +132,7 @@ class Noticing:
         if "the last commit began" not in self._parts and self._left_s <= self._reserve_s(notice):
             self._note("the last commit began")
             self._keeper.hurry(for_good=True)
-            self.hasten(True)
+            self._hasten(True)
 
     def _hear_of_saves(self) -> None:
         """There are two where the notice is long enough: one at once, and one behind which nothing more is done."""
@@ -146,7 +154,7 @@ class Noticing:
         self._current, self._withdrawn_at, self.idle_since = None, time.monotonic(), None
         self._keeper.calm()
         self._priority.restore()
-        self.hasten(False)
+        self._hasten(False)
         ranks.forget_who_was_told()
         for file in (self._file, self._saved):
             with suppress(OSError):

@@ -29,6 +29,9 @@ LEFT_OVER_S = 60.0  # how long contents that no file has any more are kept, for 
 TOLD_MOST = 20  # events about files that cannot be read
 
 
+Tell = Callable[[str, str], None]
+
+
 @dataclass(slots=True)
 class _File:
     """What is known of one file. `entry` speaks of the content that had the mark `shipped`, perhaps an older one."""
@@ -42,11 +45,11 @@ class _File:
 class Mirror:
     """Brings the folder into the store, once per call of `sync`."""
 
-    def __init__(self, store: Store, orders: Orders, folder: Path) -> None:
+    def __init__(self, store: Store, orders: Orders, folder: Path, tell: Tell = lambda _kind, _text: None) -> None:
         self._store = store
         self._orders = orders
         self._folder = folder
-        self.tell: Callable[[str, str], None] = lambda _kind, _text: None
+        self._tell = tell
         self._files: dict[str, _File] = {}
         alone = orders.nodes == 1  # otherwise another node may have put the same there, and count on it
         key = partial(layout.output, orders.run_id)
@@ -143,11 +146,11 @@ class Mirror:
             return
         self._told.add(path)
         if len(self._told) > TOLD_MOST:
-            self.tell("output-unreadable", "more output files cannot be brought back")
+            self._tell("output-unreadable", "more output files cannot be brought back")
             return
         reason = "its name is not UTF-8" if isinstance(error, UnicodeEncodeError) else error.strerror
         shown = path.encode(errors="replace").decode()
-        self.tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
+        self._tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
 
 
 class OutputsShipper(Worker):

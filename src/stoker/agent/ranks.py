@@ -27,7 +27,8 @@ DRAIN_S = 10.0  # for what was printed last to get into the log, once nobody pri
 class Ranks:
     """Only the main thread may use it: it reaps every child of this process."""
 
-    def __init__(self, folder: NodeFolder, key: str, library: Path) -> None:
+    def __init__(self, folder: NodeFolder, key: str, library: Path, helpers: Callable[[], set[int]] = set) -> None:
+        """`helpers` are processes of the node that are none of the script's."""
         self._folder = folder
         self._library = library  # the packed agent, which serves a script's terminal
         self._key = key
@@ -41,7 +42,7 @@ class Ranks:
         self._adopting = False
         self.grace_s = GRACE_S  # between being asked to end and being killed
         self.ends: dict[int, RankEnd] = {}
-        self.helpers: Callable[[], set[int]] = set  # processes of the node that are none of the script's
+        self._helpers = helpers
         self.first_failed: int | None = None  # the rank whose failure ended the others
 
     @property
@@ -109,7 +110,7 @@ class Ranks:
         self._wait_for_the_rest(SPOOLERS_S if self._asked_at else STRAY_S)
         count = 0
         if self._left():
-            spared = {*self._spoolers, *self.helpers()}
+            spared = {*self._spoolers, *self._helpers()}
             asked = self._groups if self._asked_at else ()
             count = processes.end_all(self._key, os.getpid(), spared, asked_groups=asked, gentle_s=grace_s)
         self._drain()
@@ -117,7 +118,7 @@ class Ranks:
 
     def script_pids(self) -> set[int]:
         """Everything the scripts have become or started. May be called from any thread."""
-        return {one.pid for one in processes.belonging_to(self._key, spared=self.helpers())}
+        return {one.pid for one in processes.belonging_to(self._key, spared=self._helpers())}
 
     def _wait_for_the_rest(self, seconds: float) -> None:
         pause_s, until = 0.001, time.monotonic() + seconds
@@ -127,7 +128,7 @@ class Ranks:
 
     def _left(self) -> bool:
         self._reap()
-        helpers = self.helpers()
+        helpers = self._helpers()
         if self._adopting and not helpers:
             return processes.has_children()
         return bool(self._spoolers or processes.belonging_to(self._key, os.getpid(), helpers))

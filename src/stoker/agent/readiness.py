@@ -15,7 +15,7 @@ from stoker.agent import gpus
 from stoker.agent.endings import spell
 from stoker.agent.interpreter import which
 from stoker.agent.machine import Machine
-from stoker.agent.stopping import Stopped, Stopping
+from stoker.agent.stopping import NeedsRestart, Stopping
 from stoker.model.job import Job
 from stoker.model.report import Outcome
 
@@ -41,10 +41,6 @@ _INSTALLERS = frozenset(
         "update-initramf",
     ]
 )
-
-
-class NeedsRestart(Stopped):
-    """Nothing else is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,25 +22,59 @@ from stoker.stores import Store
 from stoker.stores.pacing import pacing
 
 
-class Reporter:
-    """Its own thread writes, so that the heart beats while something large is under way."""
+class EventQueue:
+    """Events of the run's timeline that wait to be written. Anybody tells, from any thread."""
 
-    def __init__(self, store: Store, orders: Orders, masking: Masking, trouble: Trouble, effort: EffortMeter) -> None:
+    def __init__(self, masking: Masking) -> None:
+        self._masking = masking
+        self._lines: list[bytes] = []
+        self._lock = threading.Lock()
+        self.news = threading.Event()  # there is something to write
+
+    def tell(self, kind: str, text: str) -> None:
+        """Adds an event to the timeline."""
+        line = dump(Event(_now(), kind, self._masking.text(text))) + b"\n"
+        with self._lock:
+            self._lines.append(line)
+        self.news.set()
+
+    def waiting(self) -> list[bytes]:
+        with self._lock:
+            return list(self._lines)
+
+    def written(self, count: int) -> None:
+        """So many of those that waited longest are in the store."""
+        with self._lock:
+            del self._lines[:count]
+
+
+class Reporter:
+    """Its own thread writes, so that the heart beats while something large is under way. `live` gives the fields of the
+    report that change all the time."""
+
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        events: EventQueue,
+        trouble: Trouble,
+        effort: EffortMeter,
+        live: Callable[[], dict[str, Any]] = dict,
+    ) -> None:
         self._store = store
         self._effort = effort
+        self._live = live
         self._beat_s = pacing(store).beat_s
-        self._masking = masking
         self._key = layout.report(orders.run_id, orders.attempt, orders.node)
         self._events_key = layout.events(orders.run_id, orders.attempt, orders.node)
         self._report = Report(orders.attempt, orders.node, Phase.UNPACKING, _now(), beat=1)
-        self._events: list[bytes] = []
+        self._events = events
         self._events_size = 0
         self._lock = threading.Lock()
-        self._news = threading.Event()
+        self._news = events.news
         self._ending = False
         self._patience = Patience("report", trouble)
         self._thread = threading.Thread(target=self._run, name="report", daemon=True)
-        self.live: Callable[[], dict[str, Any]] = dict  # fields of the report that change all the time
 
     def claim(self) -> bool:
         """Writes the first report. False where another agent did: an attempt is begun once, wherever it is asked."""
@@ -77,13 +111,6 @@ class Reporter:
             self._report = replace(self._report, **changes)
         self._news.set()
 
-    def tell(self, kind: str, text: str) -> None:
-        """Adds an event to the timeline."""
-        line = dump(Event(_now(), kind, self._masking.text(text))) + b"\n"
-        with self._lock:
-            self._events.append(line)
-        self._news.set()
-
     def finish(self, last_words: Callable[[], dict[str, Any]]) -> None:
         """Returns once the final report is in the store, however long that takes.
 
@@ -110,7 +137,7 @@ class Reporter:
         try:
             self._write_events()
             with self._lock:
-                now = {**self.live(), "at": _now(), "beat": self._report.beat + 1, "effort": self._effort.now()}
+                now = {**self._live(), "at": _now(), "beat": self._report.beat + 1, "effort": self._effort.now()}
                 self._report = replace(self._report, **now)
                 report = self._report
             self._store.put(self._key, dump(report))
@@ -122,14 +149,12 @@ class Reporter:
 
     def _write_events(self) -> None:
         """All that wait at once: each write may cost."""
-        with self._lock:
-            waiting = list(self._events)
+        waiting = self._events.waiting()
         if waiting:
             lines = b"".join(waiting)
             self._store.append(self._events_key, self._events_size, lines)
             self._events_size += len(lines)
-            with self._lock:
-                del self._events[: len(waiting)]
+            self._events.written(len(waiting))
 
 
 def _now() -> datetime:

@@ -13,6 +13,7 @@ from stoker.agent.metrics import MetricsShipper, event_files, logged_points
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.outputs import Mirror, OutputsShipper
 from stoker.agent.pace import Trouble
+from stoker.agent.points import Point
 from stoker.agent.printed import PrintedPoints
 from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
@@ -20,20 +21,33 @@ from stoker.stores import Store
 
 CATCH_UP_S = 3.0
 
+Tell = Callable[[str, str], None]
+Seen = Callable[[Point, str], None]  # and what the source is called
+
 
 class Shipping:
-    def __init__(self, store: Store, orders: Orders, folder: NodeFolder, masking: Masking, trouble: Trouble) -> None:
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        folder: NodeFolder,
+        masking: Masking,
+        trouble: Trouble,
+        tell: Tell = lambda _kind, _text: None,
+    ) -> None:
         self._store = store
         self._orders = orders
         self._folder = folder
+        self._tell = tell
         self._outputs = folder.work / orders.job.outputs
         self.logs = LogShipper(masking, trouble)
-        self.metrics = MetricsShipper(store, orders, masking, trouble)
-        self._mirror = Mirror(store, orders, self._outputs)
+        self.metrics = MetricsShipper(store, orders, masking, trouble, self._show)
+        self._mirror = Mirror(store, orders, self._outputs, tell)
         self._workers = (self.metrics, self.logs, OutputsShipper(self._mirror, trouble))
         self._carried = Snapshot(())
         self._sizes: Mapping[str, int] = {}
         self.counters = Counters()
+        self._seen: Seen = lambda _point, _source: None
 
     def begin_from(self, carried: Snapshot) -> None:
         """These outputs were put back: earlier attempts have shipped them, and the metrics in them."""
@@ -60,8 +74,8 @@ class Shipping:
             self.logs.add(rank, RankLog(self._store, self._orders, self._folder, rank, self._sizes))
         self.logs.start()
 
-    def start(self, ranks: Sequence[int], tell: Callable[[str, str], None]) -> None:
-        """From here on metrics and outputs are shipped too."""
+    def start(self, ranks: Sequence[int], seen: Seen = lambda _point, _source: None) -> None:
+        """From here on metrics and outputs are shipped too, and each point of a metric is shown to `seen`."""
         read = {one.path: one.size_bytes for one in self._carried.entries}
         metrics, rules = self.metrics, self._orders.job.metrics
         metrics.sources = [
@@ -72,9 +86,9 @@ class Shipping:
         ]
         for rank in ranks:  # behind the others, which say what need not be guessed
             self.start_log(rank)
-            points = PrintedPoints(self._folder.log(rank), rank, rules, metrics.reported, tell)
+            points = PrintedPoints(self._folder.log(rank), rank, rules, metrics.reported, self._tell)
             metrics.sources.append(points if rank == ranks[0] else points.objects_only())
-        self._mirror.tell = tell
+        self._seen = seen
         for worker in self._workers:
             worker.start()
 
@@ -90,6 +104,10 @@ class Shipping:
     def steps(self) -> list[Callable[[], None]]:
         """After these, everything is in the store, however long that takes."""
         return [self.end, *(worker.finish for worker in self._workers)]
+
+    def _show(self, point: Point, source: str) -> None:
+        self._seen(point, source)
+        self.counters.see(point)
 
     def progress(self) -> tuple[float | None, dict[str, float]]:
         """The last step reported so far, and the last value of every metric."""

@@ -35,6 +35,10 @@ class Stopped(Exception):
     """Raised where preparing was interrupted. `Stopping` knows why."""
 
 
+class NeedsRestart(Stopped):
+    """Of the machine, and nothing else is missing."""
+
+
 class Stopping:
     """The first reason counts. Waiting ends early for a reason, and for every signal, such as a child's end."""
 

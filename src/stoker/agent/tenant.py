@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from stoker.agent.attempt import RESTARTS
+from stoker.agent.attempt.beginning import RESTARTS
 from stoker.agent.fuse import TenantFuse, age_by_date
 from stoker.agent.hearing import hear
 from stoker.agent.incarnation import LEAVES, Standing, standing, unreported

@@ -1,0 +1,161 @@
+"""The whole story of one attempt on one node, phase by phase, and what becomes of whatever happens on the way."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from stoker.agent import placing
+from stoker.agent.attempt.crew import Crew
+from stoker.agent.attempt.finish import Finish
+from stoker.agent.attempt.prepare import Prepare
+from stoker.agent.attempt.run import RunRanks, Script
+from stoker.agent.attempt.ship import Ship
+from stoker.agent.attempt.stage import Stage
+from stoker.agent.attempt.unpack import Unpack
+from stoker.agent.attempt.verdict import Judge
+from stoker.agent.endings import Ending, broken
+from stoker.agent.fuse import age_by_date
+from stoker.agent.launch import Place, environment
+from stoker.agent.stopping import NeedsRestart, Stopped
+from stoker.model.report import Outcome
+
+
+class Attempt:
+    """`worked_s` is how long the script has run on earlier machines of this attempt. `fuse_age_s` is how old the fuse
+    of the orders is, where that is not to be guessed from the time a machine takes to boot."""
+
+    def __init__(self, crew: Crew, *, worked_s: float = 0.0, fuse_age_s: float | None = None) -> None:
+        self._crew = crew
+        self._fuse_age_s = fuse_age_s
+        self.script = Script()
+        self.unpack = Unpack(
+            store=crew.store,
+            folder=crew.folder,
+            checkpoints=crew.checkpoints,
+            shipping=crew.shipping,
+            effort=crew.effort,
+            stopping=crew.stopping,
+            tell=crew.tell,
+        )
+        self.stage = Stage(
+            inputs=crew.inputs, reporter=crew.reporter, begin_figures=crew.figures.begin, stopping=crew.stopping
+        )
+        self.prepare = Prepare(
+            machine=crew.machine,
+            shipping=crew.shipping,
+            reporter=crew.reporter,
+            stopping=crew.stopping,
+            tell=crew.tell,
+        )
+        self.run = RunRanks(
+            ranks=crew.ranks,
+            shipping=crew.shipping,
+            keeper=crew.keeper,
+            noticing=crew.noticing,
+            inputs=crew.inputs,
+            goal=crew.goal,
+            awaited=crew.awaited,
+            fuse=crew.fuse,
+            door=crew.door,
+            reporter=crew.reporter,
+            begin_figures=crew.figures.begin,
+            stopping=crew.stopping,
+            tell=crew.tell,
+            script=self.script,
+            worked_s=worked_s,
+        )
+        self.judge = Judge(
+            folder=crew.folder,
+            ranks=crew.ranks,
+            goal=crew.goal,
+            noticing=crew.noticing,
+            notices=crew.notices,
+            fuse=crew.fuse,
+            stopping=crew.stopping,
+        )
+        self.ship = Ship(
+            store=crew.store,
+            folder=crew.folder,
+            ranks=crew.ranks,
+            keeper=crew.keeper,
+            noticing=crew.noticing,
+            shipping=crew.shipping,
+            reporter=crew.reporter,
+            masking=crew.masking,
+            script=self.script,
+            tell=crew.tell,
+        )
+        self.finish = Finish(
+            store=crew.store,
+            machine=crew.machine,
+            inputs=crew.inputs,
+            fuse=crew.fuse,
+            door=crew.door,
+            reporter=crew.reporter,
+            awaited=crew.awaited,
+            trouble=crew.trouble,
+            masking=crew.masking,
+            notices=crew.notices,
+            stopping=crew.stopping,
+            listener=crew.listener,
+        )
+
+    def carry_out(self, errand: Mapping[str, Any]) -> bool:
+        """Returns when the final report is in the store: whether the machine is about to restart."""
+        ending = self.ending(errand)
+        self._hear_no_more()
+        return self.finish(self._crew.orders, self.ship(self._crew.orders, ending))
+
+    def ending(self, errand: Mapping[str, Any]) -> Ending:
+        """Goes through the phases up to the script's end, and turns whatever happens on the way into an ending."""
+        stopping = self._crew.stopping
+        try:
+            self._begin(errand)
+            return self._work()
+        except Stopped as why:
+            return Ending(
+                stopping.outcome or Outcome.CANCELLED,
+                None,
+                stopping.message,
+                needs_restart=isinstance(why, NeedsRestart),
+            )
+        except Exception as error:
+            return broken(error)
+
+    def _begin(self, errand: Mapping[str, Any]) -> None:
+        crew = self._crew
+        crew.folder.make(errand)
+        if fuse := crew.orders.fuse:
+            age_s = age_by_date(fuse.as_of, datetime.now(UTC)) if self._fuse_age_s is None else self._fuse_age_s
+            crew.fuse.hear(fuse, age_s)
+        crew.wishes.start()
+        if crew.listener:
+            crew.listener.start()
+
+    def _work(self) -> Ending:
+        crew, orders = self._crew, self._crew.orders
+        unpacked = self.unpack(orders)
+        self.script.code = unpacked.code
+        crew.door.open(environment(orders, self._bare_place()))
+        orders = self.stage(orders)
+        placing.place(crew.folder.work, orders)
+        place = self.prepare(orders, unpacked.newest)
+        crew.door.open(environment(orders, place))
+        self.prepare.await_ready(orders)
+        self.run(orders, place)
+        return self.judge(orders, out_of_memory=self.script.out_of_memory)
+
+    def _hear_no_more(self) -> None:
+        crew = self._crew
+        crew.wishes.finish()
+        crew.door.shut("the run has ended")
+        if crew.listener:
+            crew.listener.finish()
+
+    def _bare_place(self) -> Place:
+        """Before the environment is there: whoever looks in wants to know why it is not."""
+        machine = self._crew.machine
+        return Place(machine.folder, sys.executable, "", "", "", machine.library, machine.variables, 1, 0)

@@ -1,0 +1,120 @@
+"""Everybody who works on an attempt, made once, in the order in which they need each other."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from stoker.agent import placing
+from stoker.agent.attempt.stage import Inputs
+from stoker.agent.awaited import Awaited
+from stoker.agent.door import Door
+from stoker.agent.effort import EffortMeter, Witnesses
+from stoker.agent.fuse import NodeFuse
+from stoker.agent.goal import Goal
+from stoker.agent.keeper import Keeper
+from stoker.agent.keeping import Checkpoints
+from stoker.agent.machine import Machine
+from stoker.agent.masking import Masking
+from stoker.agent.noticeboard import NoticeBoard
+from stoker.agent.noticing import Noticing
+from stoker.agent.pace import Trouble
+from stoker.agent.ranks import LAST_GRACE_S, Ranks
+from stoker.agent.reporting import EventQueue, Reporter
+from stoker.agent.shipping import Shipping
+from stoker.agent.stopping import Stopping, WishWatch
+from stoker.model.orders import Notice, Orders
+from stoker.model.report import Outcome
+from stoker.stores import Store
+
+if TYPE_CHECKING:
+    from stoker.agent.scheduledevents import ScheduledEvents
+
+
+class Crew:
+    """Nobody has begun to work yet. The phases take from here what they need, so that each can be tested with others
+    in their place."""
+
+    def __init__(self, store: Store, orders: Orders, machine: Machine, ranks: Ranks | None = None) -> None:
+        self.store, self.orders, self.machine = store, orders, machine
+        self.folder = folder = machine.folder
+        folder.deepen(placing.levels_above(orders.job))
+        self.trouble = Trouble()
+        self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
+        events = EventQueue(self.masking)
+        self.tell = tell = events.tell
+        self.stopping = Stopping()
+        self.inputs = Inputs(store, machine, self.stopping, tell)
+        self.shipping = Shipping(store, orders, folder, self.masking, self.trouble, tell)
+        self.checkpoints = Checkpoints(
+            store,
+            orders,
+            folder.work,
+            self.shipping.progress,
+            tell,
+            copies=folder.copies,
+            first=self.shipping.catch_up,
+        )
+        self.keeper = Keeper(self.checkpoints, self.trouble, tell, self._fenced_off)
+        self.noticing = Noticing(folder, self.keeper, tell, hasten=self.shipping.hasten)
+        self.notices = NoticeBoard(self.noticing.see)
+        self.ranks = ranks or Ranks(folder, orders.key, machine.library, lambda: self.inputs.helpers)
+        self.fuse = NodeFuse(folder.fuse, self.keeper, partial(self.notices.post, "fuse"), self._blow, tell)
+        self.effort = EffortMeter(folder.toll, self._witnesses())
+        self.figures = ReportFigures(self.shipping, self.checkpoints, self.inputs, self.fuse)
+        self.reporter = Reporter(store, orders, events, self.trouble, self.effort, self.figures.now)
+        self.door = Door(store, orders, folder, self.masking)
+        heed = partial(self.notices.post, "server")
+        self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
+        self.goal = Goal(orders.job.stop_when, folder.stop, tell)
+        self.awaited = Awaited(orders.job, tell, time.monotonic)
+        self.listener = self._listen() if machine.events else None
+
+    def _listen(self) -> ScheduledEvents:
+        from stoker.agent.scheduledevents import ScheduledEvents  # here, because only a cloud's node needs HTTP for it
+
+        return ScheduledEvents(self.machine.events, self._warned, self.tell)
+
+    def _witnesses(self) -> Witnesses:
+        return Witnesses(
+            newest=lambda: self.keeper.last,
+            step=lambda: self.shipping.progress()[0],
+            climbs=self.shipping.counters.climbs,
+            waited_s=self.inputs.waited_s,
+            idle_since=lambda: self.noticing.idle_since,
+        )
+
+    def _warned(self, notice: Notice | None) -> None:
+        """The machine itself was told: the server hears of it with the next report, and asks for another node."""
+        if notice != self.notices.posted("machine"):
+            self.notices.post("machine", notice)
+            self.reporter.say(notice=notice)
+
+    def _blow(self, why: str) -> None:
+        """The script has had its notice: what has not ended by now is killed."""
+        self.ranks.grace_s = LAST_GRACE_S
+        self.stopping.ask(Outcome.BUDGET_REACHED, f"stopped in time: {why}")
+
+    def _fenced_off(self) -> None:
+        self.stopping.ask(Outcome.CANCELLED, "a later attempt has taken over: this one may commit nothing more")
+
+
+class ReportFigures:
+    """What a report says of what changes all the time, once there is something to say."""
+
+    def __init__(self, shipping: Shipping, checkpoints: Checkpoints, inputs: Inputs, fuse: NodeFuse) -> None:
+        self._shipping = shipping
+        self._checkpoints = checkpoints
+        self._inputs = inputs
+        self._fuse = fuse
+        self._begun = False  # until then what an earlier machine of this attempt said stands
+
+    def begin(self) -> None:
+        self._begun = True
+
+    def now(self) -> dict[str, Any]:
+        if not self._begun:
+            return {}
+        shipped, kept = self._shipping.figures(), self._checkpoints.amounts()
+        return {**shipped, **kept, **self._inputs.said(), "save_s": round(self._fuse.measured_s, 3)}

@@ -1,0 +1,66 @@
+"""The third phase: finds or builds the environment, counts the ranks, and waits until the machine is ready."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.agent import gpus, meeting
+from stoker.agent.interpreter import interpreter
+from stoker.agent.launch import Place
+from stoker.agent.machine import Machine
+from stoker.agent.reporting import Reporter
+from stoker.agent.shipping import Shipping
+from stoker.agent.stopping import Stopping
+from stoker.model.job import Environment
+from stoker.model.orders import Orders
+from stoker.model.report import Phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepare:
+    machine: Machine
+    shipping: Shipping
+    reporter: Reporter
+    stopping: Stopping
+    tell: Callable[[str, str], None]
+
+    def __call__(self, orders: Orders, newest: str = "") -> Place:
+        """Where the ranks run. `newest` is what the script is told to resume from. Raises Stopped and Broken."""
+        self.reporter.say(phase=Phase.PREPARING)
+        folder, environ, library = self.machine.folder, self.machine.variables, self.machine.library
+        processes = self._processes(orders)
+        self.shipping.start_log(orders.node * processes)
+        python, imports = self._environment(orders, folder.log(orders.node * processes))
+        found = interpreter(python, folder, environ.get("PATH", ""))
+        self.stopping.check()
+        port = meeting.port(orders, processes)
+        return Place(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
+
+    def await_ready(self, orders: Orders) -> None:
+        """A machine of a cloud may still be busy with itself when its agent has long begun. Raises Stopped."""
+        if self.machine.ready_s:
+            from stoker.agent import readiness  # here, because nodes nearby are always ready
+
+            readiness.await_ready(orders.job, self.machine, self.stopping, self.tell)
+
+    def _processes(self, orders: Orders) -> int:
+        wanted = orders.job.processes
+        if wanted != "gpus":
+            return wanted
+        found = gpus.count({**self.machine.variables, **orders.job.env})
+        if not found:
+            self.tell("gpus", "`processes: gpus` found no GPU on this node: one process is started")
+        return found or 1
+
+    def _environment(self, orders: Orders, log: Path) -> tuple[str, str]:
+        """The Python to use, and a folder to import from besides."""
+        if orders.job.environment == Environment() and orders.software is None:
+            return orders.python or sys.executable, ""
+        from stoker.agent import preparing  # here, because it is slow to import and the other runs do without
+
+        python, imports = preparing.prepare(orders, self.machine, log, self.stopping, self.tell)
+        self.reporter.say(packages=preparing.packages(python))
+        return python, imports

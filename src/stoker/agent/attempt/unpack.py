@@ -1,0 +1,86 @@
+"""The first phase: code, the newest good checkpoint and the outputs that go with it, into the node's folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stoker.agent.carryover import carry_over
+from stoker.agent.effort import EffortMeter
+from stoker.agent.keeping import Checkpoints
+from stoker.agent.nodefolder import NodeFolder, remove_tree
+from stoker.agent.pace import persist
+from stoker.agent.restoring import put_back
+from stoker.agent.shipping import Shipping
+from stoker.agent.stopping import Stopping
+from stoker.model import layout
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.checkpointpaths import CheckpointPaths
+from stoker.model.orders import Orders
+from stoker.stores import Store
+from stoker.stores.manifest import verified
+from stoker.stores.unpack import unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    code: frozenset[str]  # paths that came with the snapshot
+    newest: str = ""  # of the restored checkpoints, in the working directory; empty: the script is told of none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpack:
+    store: Store
+    folder: NodeFolder
+    checkpoints: Checkpoints
+    shipping: Shipping
+    effort: EffortMeter
+    stopping: Stopping
+    tell: Callable[[str, str], None]
+
+    def __call__(self, orders: Orders) -> Unpacked:
+        """Raises Stopped, and what the store and the disk raise. Waits for a store that is away."""
+        code = persist(lambda: self._code(orders), self.stopping.check)
+        job = orders.job
+        for name in (job.outputs, *CheckpointPaths(job.checkpoints).folders):
+            (self.folder.work / name).mkdir(parents=True, exist_ok=True)
+        found = self._restore(orders)
+        newest = self._newest(found, orders) if found and job.resume else ""
+        self.stopping.check()
+        return Unpacked(code, newest)
+
+    def _code(self, orders: Orders) -> frozenset[str]:
+        """Into an empty folder, whatever an earlier try left there."""
+        remove_tree(self.folder.work)
+        id, access = orders.snapshot, getattr(self.store, "access", None)
+        route = access.route(layout.code(id)) if access else None
+        if route and route.one:  # over a network it is one object, with a token of its own
+            from stoker.stores.bundle import Bundle  # here, because most nodes are near their store
+
+            bundle = Bundle(self.store, id)
+            unpack(bundle, bundle.snapshot, self.folder.work)
+            snapshot = bundle.snapshot
+        else:
+            snapshot = verified(self.store.get(layout.snapshot(id)), id)
+            unpack(self.store, snapshot, self.folder.work)
+        return frozenset(entry.path for entry in snapshot.entries)
+
+    def _restore(self, orders: Orders) -> CheckpointSet | None:
+        begun = time.monotonic()
+        found = put_back(self.store, orders, self.folder, self.tell)
+        self.checkpoints.begin_from(found)
+        if found:
+            carried = persist(lambda: carry_over(self.store, orders, self.folder, self.tell), self.stopping.check)
+            self.shipping.begin_from(carried)
+        self.effort.restored(found, time.monotonic() - begun)
+        return found
+
+    def _newest(self, found: CheckpointSet, orders: Orders) -> str:
+        """What the script is told to resume from; it is told nothing where that is empty."""
+        from stoker.agent.newest import newest  # here, because most scripts look for themselves
+
+        path = newest(found, CheckpointPaths(orders.job.checkpoints), self.folder.work)
+        if path:
+            self.tell("resume", f"the script is told to resume from `{path}`")
+        return path
