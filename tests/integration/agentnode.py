@@ -28,6 +28,7 @@ from stoker.stores.folder import FolderStore
 
 PATIENCE_S = 40.0
 RUN = "r1"
+CLOUD = "stoker.providers.azure.node"  # a plug-in that the agent has with it
 
 
 def eventually(done: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:

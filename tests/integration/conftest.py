@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentnode import Node
+from agentnode import CLOUD, Node
 from shell import Shell, made_shell
 
 from stoker.agent.pack import pack
@@ -20,8 +20,8 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.fixture(scope="session")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The packed agent."""
-    return pack(tmp_path_factory.mktemp("agents"))
+    """The packed agent, with the plug-in of a cloud."""
+    return pack(tmp_path_factory.mktemp("agents"), (CLOUD,))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
-from agentnode import RUN, Node, eventually
+from agentnode import CLOUD, RUN, Node, eventually
 
 from stoker.model import layout
 from stoker.model.money import Fuse
@@ -158,7 +158,7 @@ def move_in(node: Node, cloud: Cloud, **more: Any) -> subprocess.Popen[bytes]:
         "orders": layout.orders(RUN, node.attempt),
         "lease_s": 600.0,
         "release": {"url": f"{cloud.url}/group", "token_url": f"{cloud.url}/token"},
-        "arguments": {"--folder": str(node.folder), "--environments": str(node.environments)},
+        "arguments": {"--folder": str(node.folder), "--environments": str(node.environments), "--cloud": CLOUD},
         "variables": {"STOKER_NODE_KEY": node.key},
         **more,
     }
@@ -208,6 +208,7 @@ def test_a_machine_that_waits_for_orders_goes_when_its_money_is_spent(node: Node
     arguments = {
         "--folder": str(node.folder),
         "--environments": str(node.environments),
+        "--cloud": CLOUD,
         "--events": f"{cloud.url}/events",
     }
     tenant = move_in(node, cloud, spend=given, arguments=arguments)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentnode import RUN, Node, eventually
+from agentnode import CLOUD, RUN, Node, eventually
 
 from stoker.agent.incarnation import take_over
 from stoker.agent.restoring import is_fenced
@@ -99,7 +99,7 @@ def move_in(node: Node, cloud: Cloud, lease_s: float, **changed: Any) -> subproc
             "token_url": f"{cloud.url}/token",
             "instead_url": f"{cloud.url}/deallocate",
         },
-        "arguments": {"--folder": str(node.folder), "--environments": str(node.environments)},
+        "arguments": {"--folder": str(node.folder), "--environments": str(node.environments), "--cloud": CLOUD},
         "variables": {"STOKER_NODE_KEY": node.key},
         **changed,
     }

@@ -1,6 +1,7 @@
 """The drawing, checked: arrows point down, the light packages stay light, and plug-ins are named nowhere else."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -84,6 +85,34 @@ def test_everything_an_agent_carries_is_standard_library_only() -> None:
         assert not third_party(names), path
         waiting += [found for name in names if (found := module_file(name))]
     assert SOURCE / "stores" / "folder.py" in seen
+
+
+def node_plugins() -> list[Path]:
+    """What providers ship with the agent."""
+    return sorted((SOURCE / "providers").glob("*/node/**/*.py"))
+
+
+@pytest.mark.parametrize("path", node_plugins(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_what_a_provider_ships_with_the_agent_needs_nothing_but_what_the_agent_has(path: Path) -> None:
+    """On a node the packages above it are empty."""
+    names = imports(path)
+    own = f"stoker.providers.{path.relative_to(SOURCE / 'providers').parts[0]}.node."
+    assert not third_party(names)
+    for name in names:
+        assert not name.startswith("stoker.providers.") or name.startswith(own), name
+        assert not name.startswith("stoker.") or name.split(".")[1] in ("agent", "errors", "model", "providers"), name
+
+
+CLOUDS = re.compile(
+    r"\b(azure|aws|amazon|ec2|gce|gcp|google cloud|169\.254\.169\.254|scheduled ?events)\b", re.IGNORECASE
+)
+OF_A_STORE = {"agent/data/mounttools.py"}  # which tools mount which kind of store
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "agent").rglob("*.py")), ids=lambda path: path.name)
+def test_the_agent_names_no_cloud(path: Path) -> None:
+    if path.relative_to(SOURCE).as_posix() not in OF_A_STORE:
+        assert not CLOUDS.findall(path.read_text(encoding="utf-8"))
 
 
 def module_file(name: str) -> Path | None:

@@ -6,10 +6,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from stoker.agent.release import Release
 from stoker.agent.tenant import Tenancy
 from stoker.model import layout
 from stoker.model.home import Home
+from stoker.providers.azure.node.release import Release
 from stoker.server.identity import server_id
 from stoker.stores import sealed
 from stoker.testing.memory_store import MemoryStore

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import scheduledevents
 from stoker.agent.noticeboard import NoticeBoard
-from stoker.agent.scheduledevents import ScheduledEvents, deadline
 from stoker.model.orders import Notice
+from stoker.providers.azure.node import scheduledevents
+from stoker.providers.azure.node.scheduledevents import ScheduledEvents, deadline
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -23,7 +23,8 @@ from stoker.stores.folder import FolderStore
 if TYPE_CHECKING:
     from stoker.agent.tenant import Tenancy
 
-USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH] [--events URL]
+USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH]
+           [--cloud MODULE --events URL]
            [--ready-within SECONDS] [--driver-within SECONDS] [--reboot-mark PATH] [--package-lock PATH]
            [--private PATH] [--lock-fd N] [--variables-fd N] [--restored 1]
        tenant --config PATH
@@ -87,12 +88,13 @@ def run(options: Mapping[str, str], variables: Mapping[str, str]) -> int:
         options.get("--uv", ""),
         _library(),
         given,
-        options.get("--events", ""),
-        float(options.get("--ready-within", 0)),
-        options.get("--reboot-mark", ""),
-        "--restored" in options,
-        options.get("--package-lock", ""),
-        float(options.get("--driver-within", DRIVER_S)),
+        cloud=options.get("--cloud", ""),
+        events=options.get("--events", ""),
+        ready_s=float(options.get("--ready-within", 0)),
+        reboot_mark=options.get("--reboot-mark", ""),
+        restored="--restored" in options,
+        package_lock=options.get("--package-lock", ""),
+        quiet_s=float(options.get("--driver-within", DRIVER_S)),
     )
     return carry_out(store, options["--orders"], machine)
 

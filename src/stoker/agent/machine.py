@@ -19,6 +19,7 @@ class Machine:
     uv: str  # empty: look for it
     library: Path  # what scripts import stoker from
     variables: Mapping[str, str] = field(repr=False)  # the agent's own, with the secrets of the run
+    cloud: str = ""  # the module of its cloud's plug-in, see `cloud.py`; empty: it is of none
     events: str = ""  # the URL where the machine hears that it will be taken away; empty: nobody says so
     ready_s: float = 0.0  # how long it may take until the machine is ready for a script; 0: it always is
     reboot_mark: str = ""  # a file that is there as long as the machine has to be restarted

@@ -18,12 +18,12 @@ from types import FrameType
 from typing import Any
 
 from stoker.agent.attempt.beginning import RESTARTS
+from stoker.agent.cloud import SelfRemoval, load_cloud
 from stoker.agent.fuse import TenantFuse, age_by_date
 from stoker.agent.hearing import hear
 from stoker.agent.incarnation import LEAVES, Standing, standing, unreported
 from stoker.agent.lease import LeaseWatch
 from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.release import Release
 from stoker.agent.stopping import GOING_DOWN, LEASE_OVER
 from stoker.errors import Missing, StokerError
 from stoker.model import layout
@@ -49,7 +49,7 @@ class Tenancy:
     store: str
     orders: str
     lease_s: float
-    release: Release
+    release: SelfRemoval
     arguments: Mapping[str, str] = field(default_factory=dict)  # for the agent
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     spend: Mapping[str, Any] = field(default_factory=dict)  # `seconds` that it may cost, and `as_of`; empty: no limit
@@ -63,7 +63,8 @@ class Tenancy:
         given = {name: found[name] for name in names}
         spend, sealed = found.get("spend") or {}, bool(found.get("sealed"))
         idle_s = min(float(found.get("idle_s", IDLE_S)), found["lease_s"])
-        return cls(release=Release(**found["release"]), **given, spend=spend, idle_s=idle_s, sealed=sealed)
+        release = load_cloud(found["arguments"]["--cloud"]).removal(found["release"])
+        return cls(release=release, **given, spend=spend, idle_s=idle_s, sealed=sealed)
 
     @property
     def spend_s(self) -> float:

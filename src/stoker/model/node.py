@@ -19,8 +19,6 @@ class Features:
     most_nodes: int | None = None  # nodes one run can have; None: no limit of the provider's own
     notice_s: float = 0.0  # the warning before an eviction; 0 where none is given
     spot: bool = False
-    scale_to_zero: bool = False
-    own_queue: bool = False
     containers: bool = False
     shares_files: bool = False  # a path on the submitting computer means the same on the node
     look_every_s: float = 5.0  # how often looking is worth its cost

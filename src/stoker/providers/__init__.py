@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
@@ -32,8 +31,6 @@ class Provider(Protocol):
     def stop(self, key: str) -> None:
         """Releases everything under the key, leaving no process behind. Twice, or unknown, is fine."""
         ...
-
-    def price_now(self, offer: Offer) -> Decimal: ...
 
 
 class Leased(Provider, Protocol):

@@ -79,9 +79,6 @@ class LocalProvider:
             remove_tree(folder)
         self._sent_for.discard(key)
 
-    def price_now(self, offer: Offer) -> Decimal:
-        return offer.usd_per_hour
-
     def entrance(self, key: str) -> Entrance:
         folder = ("--folder", str(self._home.nodes / key))
         attach = (*self._agent_command("attach"), *folder)

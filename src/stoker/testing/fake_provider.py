@@ -29,9 +29,6 @@ class FakeProvider:
     def stop(self, key: str) -> None:
         self.nodes.pop(key, None)
 
-    def price_now(self, offer: Offer) -> Decimal:
-        return offer.usd_per_hour
-
     def kill(self, key: str) -> None:
         """The machine is taken away."""
         self.nodes[key] = NodeState.GONE

@@ -34,7 +34,7 @@ class ProviderContract(ABC):
     def test_it_offers_something_with_a_price(self, provider: Provider) -> None:
         offers = provider.offers(Need())
         assert offers
-        assert all(provider.price_now(offer) >= 0 for offer in offers)
+        assert all(offer.usd_per_hour >= 0 for offer in offers)
 
     def test_it_sees_no_nodes_before_any_is_started(self, provider: Provider) -> None:
         assert provider.look() == []

@@ -29,7 +29,7 @@ from stoker.model.report import Outcome
 from stoker.stores import Store
 
 if TYPE_CHECKING:
-    from stoker.agent.scheduledevents import ScheduledEvents
+    from stoker.agent.cloud import CloudListener
 
 
 class Crew:
@@ -69,12 +69,14 @@ class Crew:
         self.wishes = WishWatch(store, orders, self.stopping, heed, self.door.see, self.fuse.hear)
         self.goal = Goal(orders.job.stop_when, folder.stop, tell)
         self.awaited = Awaited(orders.job, tell, time.monotonic)
-        self.listener = self._listen() if machine.events else None
+        self.listener = self._listener()
 
-    def _listen(self) -> ScheduledEvents:
-        from stoker.agent.scheduledevents import ScheduledEvents  # here, because only a cloud's node needs HTTP for it
+    def _listener(self) -> CloudListener | None:
+        if not self.machine.events:
+            return None
+        from stoker.agent.cloud import load_cloud  # here, because only a cloud's node has a plug-in
 
-        return ScheduledEvents(self.machine.events, self._warned, self.tell)
+        return load_cloud(self.machine.cloud).listen(self.machine.events, self._warned, self.tell)
 
     def _witnesses(self) -> Witnesses:
         return Witnesses(

@@ -23,7 +23,7 @@ from stoker.model.report import Outcome
 from stoker.stores import Store
 
 if TYPE_CHECKING:
-    from stoker.agent.scheduledevents import ScheduledEvents
+    from stoker.agent.cloud import CloudListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Finish:
     masking: Masking
     notices: NoticeBoard
     stopping: Stopping
-    listener: ScheduledEvents | None
+    listener: CloudListener | None
 
     def __call__(self, orders: Orders, ending: Ending) -> bool:
         """Returns when the final report is in the store: whether the machine is about to restart. Whoever reads the

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from functools import cached_property
 
 from stoker.errors import LoginFailed, NoCapacity, NotSetUp, ProviderFailed
@@ -34,7 +33,6 @@ FEATURES = Features(
     most_nodes=1,
     notice_s=30.0,
     spot=True,
-    scale_to_zero=True,
     market=True,
     look_every_s=2.0,
     patience_s=15.0,
@@ -136,10 +134,6 @@ class AzureProvider:
     def stop(self, key: str) -> None:
         self._ground.stop(key)
         self._watch.forget(key)
-
-    def price_now(self, offer: Offer) -> Decimal:
-        price = self._catalogue.per_hour(offer.place, offer.size, spot=offer.spot)
-        return offer.usd_per_hour if price is None else price
 
     def renew(self, key: str, lease_s: float) -> None:
         self._cloud.mark(self._place(key), self._lease_tag(lease_s))

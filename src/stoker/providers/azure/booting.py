@@ -8,19 +8,20 @@ from dataclasses import replace
 from urllib.parse import quote
 
 from stoker.agent.pack import pack
-from stoker.agent.release import MACHINE
 from stoker.errors import ProviderFailed
 from stoker.model import layout
 from stoker.model.home import Home
 from stoker.model.node import NodeRequest
 from stoker.providers.azure.cloud import FORCED
 from stoker.providers.azure.cloudinit import Boot, custom_data
+from stoker.providers.azure.node.release import MACHINE
 from stoker.providers.azure.template import COMPUTE, NodeSite
 from stoker.stores.access import Access
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.sealed import seal
 
 GROUPS_API = "2024-03-01"
+NODE = "stoker.providers.azure.node"  # is shipped with the agent
 METADATA = "http://169.254.169.254/metadata"
 EVENTS = f"{METADATA}/scheduledevents?api-version=2020-07-01"
 TOKENS = f"{METADATA}/identity/oauth2/token?api-version=2018-02-01"
@@ -31,7 +32,7 @@ READY_S = 1800.0  # for drivers to be installed and to answer; a machine that ta
 def boot_text(request: NodeRequest, site: NodeSite, home: Home) -> str:
     """What a machine is told at its start stays on its disk, so it is only where to look and what to open it with. The
     agent, and sealed beside it everything that is secret, lie where the machine may read and nothing more."""
-    account, agent = site.account, pack(home.agents).read_bytes()
+    account, agent = site.account, pack(home.agents, (NODE,)).read_bytes()
     access, node = Access.from_text(request.access), layout.node_with(request.orders)
     key, words = layout.agent(*node), layout.again(*node)
     store = open_access(replace(access, routes=tuple(route for route in access.routes if route.writes)))
@@ -49,6 +50,7 @@ def boot_text(request: NodeRequest, site: NodeSite, home: Home) -> str:
             idle_s=min(account.idle_s, account.lease_s),
             release=_release(site),
             arguments={
+                "--cloud": NODE,
                 "--events": EVENTS,
                 "--ready-within": f"{READY_S:g}",
                 "--driver-within": f"{account.driver_s:g}",
@@ -68,7 +70,7 @@ def boot_ticket(access: Access, run_id: str, number: int, node: int = 0) -> Acce
 
 
 def _release(site: NodeSite) -> dict[str, str]:
-    """How the machine removes itself, see `agent/release.py`."""
+    """How the machine removes itself, see `node/release.py`."""
     arm, alone, of_set = site.account.arm.rstrip("/"), site.role_scope == site.group, site.place.set
     force = f"forceDeletionTypes={quote(FORCED)}" if alone else "forceDeletion=true"
     removed, version = (site.group, GROUPS_API) if alone else (site.node, COMPUTE)

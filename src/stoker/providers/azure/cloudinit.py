@@ -22,7 +22,7 @@ class Boot:
     store: str
     orders: str
     lease_s: float  # the machine may stay so long without word from the server
-    release: dict[str, str]  # how it then removes itself, see `agent/release.py`
+    release: dict[str, str]  # how it then removes itself, see `node/release.py`
     arguments: dict[str, str]  # more for the agent
     variables: dict[str, str]  # what opens the rest, which waits in the store
     spend: dict[str, Any] = field(default_factory=dict)  # how long it may cost, see `agent/tenant.py`; empty: no limit
