@@ -84,8 +84,8 @@ class Fuzz:
             await world.rounds()
         assert (await world.ledger.find(innocent)).state is RunState.RUNNING
         for name in poisoned:
-            self.look_at(await world.ledger.find(name))
-        assert len(wire.dump([world.reconciler.live(run) for run in world.ledger.open])) < RUNS * 1_000_000
+            await self.look_at(await world.ledger.find(name))
+        assert len(wire.dump([await world.reconciler.live(run) for run in world.ledger.open])) < RUNS * 1_000_000
         other = await world.ledger.find(innocent)
         world.says(other, world.report(other, beat=2, phase=Phase.DONE, outcome=Outcome.SUCCEEDED, exit_code=0))
         await world.rounds()
@@ -114,7 +114,7 @@ class Fuzz:
         times = [self.chance.choice(["[0, 1.5]", "[1e400, 1]", "[]", "[-1, NaN]", "{}", "[5, 9]"]) for _ in range(3)]
         self.store.put(layout.log_times(id, number, 0), "\n".join(times).encode() + b"\n")
 
-    def look_at(self, run: Run) -> None:
+    async def look_at(self, run: Run) -> None:
         """Whatever the API, a bill and a later node would read: all of it answers, or says why not."""
         store, now = self.store, self.world.clock.now()
         for attempt in run.attempts:
@@ -132,7 +132,7 @@ class Fuzz:
         wire.dump(logs._list(store, run))
         wire.dump(receipt(run, now))
         wire.dump(costs([run], By.EXPERIMENT, now, zone=UTC))
-        wire.dump(wire.from_plain(Run, wire.to_plain(self.world.reconciler.live(run))))
+        wire.dump(wire.from_plain(Run, wire.to_plain(await self.world.reconciler.live(run))))
         with suppress(StokerError):
             wire.dump(brought(store, run).entries)
             land(store, run, self.landing)

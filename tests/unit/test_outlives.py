@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from poisonedworld import Make, World
 
+from stoker.engine.lifecycle import begin
+from stoker.engine.looking import Requests
+from stoker.engine.sighting import Sighting
 from stoker.model.money import Limit, Period
 from stoker.model.node import Features
 
@@ -26,12 +29,13 @@ def test_under_an_administrators_limit_a_node_may_have_worked_for_as_long_as_tha
     for limit in world.limits.given:
         world.limits.remove(limit.period, limit.person)
     world.limits.save(Limit(Period.MONTH, Decimal(1000), person))
-    run = replace(make_run(1), budget=None, person="anna")
+    run = begin(replace(make_run(1), budget=None, person="anna"), world.clock.now(), None).run
 
-    async def outlives_s() -> float:
+    async def seen() -> Sighting:
         world.assemble()
-        return world.reconciler._outlives_s(run)
+        world.reconciler._gone["local"] = set()
+        return world.reconciler._sighting(run, [], Requests())
 
-    found = asyncio.run(outlives_s())
+    found = asyncio.run(seen()).outlives_s
     world.database.close()
     assert days * DAY <= found < days * DAY + 3600

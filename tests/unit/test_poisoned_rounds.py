@@ -48,7 +48,7 @@ async def poisoned_story(world: World, make_run: Make, words: list[bytes]) -> No
         world.clock.passed_s += 31
         await world.rounds()
     assert (await world.ledger.find(innocent)).state is RunState.RUNNING
-    live = [world.reconciler.live(run) for run in world.ledger.open]
+    live = [await world.reconciler.live(run) for run in world.ledger.open]
     assert len(wire.dump(live)) < 20_000_000
     other = await world.ledger.find(innocent)
     world.says(other, world.report(other, beat=2, phase=Phase.DONE, outcome=Outcome.SUCCEEDED, exit_code=0))
@@ -75,7 +75,7 @@ def test_a_node_whose_reports_stay_unusable_is_lost_twice_and_then_the_run_fails
             assert run.attempt and run.attempt.number == number
             world.says(run, b'{"at": "2026-03-01T12:00:00"}')
             await world.rounds()
-            assert "its node's report cannot be used: a Report without" in world.reconciler.live(run).reason
+            assert "its node's report cannot be used: a Report without" in (await world.reconciler.live(run)).reason
             assert list(world.reconciler.troubled) == [run.id]
             assert not (await world.ledger.find(name)).attempts[-1].state.over
             world.clock.passed_s += 31
@@ -106,7 +106,7 @@ def test_a_report_that_cannot_be_fetched_from_a_store_that_answers_is_unusable(w
         report.parent.mkdir(parents=True, exist_ok=True)
         report.symlink_to(report)  # it leads nowhere, and so nobody can read it
         await world.rounds()
-        assert "its node's report cannot be used: it cannot be fetched" in world.reconciler.live(run).reason
+        assert "its node's report cannot be used: it cannot be fetched" in (await world.reconciler.live(run)).reason
         world.clock.passed_s += 31
         await world.rounds()
         lost = (await world.ledger.find(name)).attempts[0]
@@ -129,7 +129,7 @@ def test_an_agent_that_says_something_usable_again_is_believed(world: World, mak
             await world.rounds()
         run = await world.ledger.find(name)
         assert (run.state, len(run.attempts)) == (RunState.RUNNING, 1)
-        assert world.reconciler.live(run).reason == ""
+        assert (await world.reconciler.live(run)).reason == ""
         kinds = [event.kind for event in world.database.events(run.id)]
         assert kinds.count("report-refused") == 1, "a script that forges at every beat fills no timeline"
 
@@ -146,7 +146,7 @@ def test_a_report_of_another_attempt_is_not_used(world: World, make_run: Make) -
         await world.rounds()
         run = await world.ledger.find(name)
         assert run.state is RunState.STARTING
-        assert "that of attempt 7" in world.reconciler.live(run).reason
+        assert "that of attempt 7" in (await world.reconciler.live(run)).reason
 
     asyncio.run(story())
 
@@ -202,7 +202,7 @@ def test_cancel_ends_a_run_that_nothing_can_be_decided_about(
         await world.rounds()
         monkeypatch.setattr(deciding, "decide", failing_for(name, rounds.decide, only_with_report=False))
         await world.rounds()
-        shown = world.reconciler.live(await world.ledger.find(name))
+        shown = await world.reconciler.live(await world.ledger.find(name))
         assert "nothing can be decided about it: ZeroDivisionError: a bug" in shown.reason
         assert shown.hint == f"stoker cancel {name}"
         await world.ledger.change(name, lambda seen: Decision(replace(seen, wish=Wish.CANCEL)))
@@ -264,7 +264,7 @@ def test_a_run_that_cannot_be_saved_keeps_no_other_from_being_saved(
         assert (await world.ledger.find(innocent)).state is RunState.STARTING
         run = await world.ledger.find(broken)
         assert run.state is RunState.QUEUED
-        assert "it cannot be saved" in world.reconciler.live(run).reason
+        assert "it cannot be saved" in (await world.reconciler.live(run)).reason
         assert [key.rpartition("-")[0] for key in world.provider.nodes] == [(await world.ledger.find(innocent)).id], (
             "what was not saved was done all the same"
         )
@@ -280,7 +280,7 @@ def test_what_cannot_be_shown_of_one_run_does_not_break_the_list(
         name = await world.submit(make_run)
         run = await world.ledger.find(name)
         monkeypatch.setattr(world.reconciler, "_live", lambda _run: 1 / 0)
-        assert "cannot be told (ZeroDivisionError" in world.reconciler.live(run).reason
+        assert "cannot be told (ZeroDivisionError" in (await world.reconciler.live(run)).reason
 
     asyncio.run(story())
 

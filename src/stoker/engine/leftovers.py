@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 from stoker.engine.actions import StopNode
 from stoker.engine.keys import spare_key
+from stoker.engine.resuming import spared
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run, RunState
 
@@ -18,6 +19,26 @@ def claimed(runs: Collection[Run]) -> set[str]:
     current = {run.attempt.key for run in runs if run.attempt and run.state in busy}
     current |= {run.attempt.key for run in runs if run.attempt and run.kept_until}
     return current | {spare for run in runs if (spare := spare_key(run))}
+
+
+def needed(runs: Collection[Run], sights: Mapping[str, Collection[NodeSight]]) -> set[str]:
+    """Keys of nodes that a run needs, or may still take over. `runs` are all that are tended: also one that is over may
+    keep its node. `sights` are by provider."""
+    return claimed(runs) | spared(runs, [sight for some in sights.values() for sight in some])
+
+
+def release_unneeded(
+    sights: Mapping[str, Collection[NodeSight]],
+    needed: Collection[str],
+    unclaimed_s: Mapping[str, float],
+    leased: Collection[str],
+) -> list[StopNode]:
+    """What to release after a look at these providers. `leased` are those whose nodes cost money: they go at once."""
+    return [
+        stop
+        for name, some in sights.items()
+        for stop in release_leftovers(name, some, needed, unclaimed_s, 0.0 if name in leased else GRACE_S)
+    ]
 
 
 def release_leftovers(

@@ -16,6 +16,7 @@ from stoker.engine.decision import Decision
 from stoker.engine.eviction import rate_per_hour
 from stoker.engine.fuse import is_news
 from stoker.engine.keys import node_key
+from stoker.engine.looking import Requests
 from stoker.errors import (
     Corrupt,
     Malformed,
@@ -96,6 +97,13 @@ class Performer:
     def waiting(self) -> Mapping[str, str]:
         """Node key to what keeps the store from being used for it."""
         return {**self._accesses.trouble, **self._store_trouble}
+
+    @property
+    def requests(self) -> Requests:
+        """What came of everything that was asked for, as of now."""
+        steady = self._clock.steady()
+        wished_s = {key: steady - told for key, told in self.told.items()}
+        return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s)
 
     async def perform(self, action: Action) -> None:
         """Quick actions are done on return; long ones go on in the background, once at a time."""

@@ -8,23 +8,16 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stoker.engine import alone
+from stoker.engine import alone, leftovers, looking, showing
 from stoker.engine.actions import Action, StopNode
 from stoker.engine.decision import Decision
-from stoker.engine.fuse import release_s
-from stoker.engine.keys import spare_key
-from stoker.engine.lease import idle, longest
-from stoker.engine.leftovers import GRACE_S, claimed, release_leftovers
+from stoker.engine.looking import Requests
 from stoker.engine.placement import why_waiting
-from stoker.engine.receipt import with_effort
-from stoker.engine.resuming import spared
 from stoker.engine.rounds import untouched
+from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
-from stoker.errors import StokerError, StoreFailed
-from stoker.model.lease import LAST_WORDS_S
-from stoker.model.node import Need, NodeSight, NodeState
-from stoker.model.orders import Wish
-from stoker.model.report import Phase, Report
+from stoker.errors import StokerError
+from stoker.model.node import Need, NodeSight
 from stoker.model.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.clock import Clock
@@ -34,16 +27,15 @@ from stoker.server.limits import LimitBook
 from stoker.server.lookout import Lookout, Sights
 from stoker.server.offers import Offers
 from stoker.server.performer import Performer
+from stoker.server.probing import Probing
 from stoker.server.reports import Reports
 from stoker.server.stores import Stores
-from stoker.stores.pacing import NEAR, pacing
+from stoker.stores.pacing import pacing
 
 log = logging.getLogger(__name__)
 
 IDLE_S = 5.0  # between rounds when no run needs a node
 TROUBLE_S = 1.0  # after a round that failed
-SILENT_S = 10.0  # an agent that has said nothing for this long, and for as many beats as this, has a reason
-_BEATS = 5
 
 
 class Reconciler:
@@ -66,6 +58,7 @@ class Reconciler:
         self._woken = asyncio.Event()
         self._reports = Reports(stores, clock, self.wake)
         self._lookout = Lookout(providers, clock, self.wake)
+        self._probing = Probing(clock)
         self._offers = Offers(providers, clock, self.wake)
         self._deciding = Deciding(clock, self._reports.drop)
         self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
@@ -92,11 +85,11 @@ class Reconciler:
         why = self._reports.of(run.attempt.key).unusable if run.attempt else ""
         return f"its node's report cannot be used: {why}" if why else ""
 
-    def live(self, run: Run) -> Run:
-        """The run with what is true only now: what its agent last reported, or what it waits for. The database learns
-        of metrics when the run has ended. One that fails is shown as it was saved: it is one of many in a list."""
+    async def live(self, run: Run) -> Run:
+        """The run with what is true only now: what its agent last reported, or what it waits for. One that fails is
+        shown as it was saved: it is one of many in a list."""
         try:
-            shown, trouble = self._live(run), self._trouble_of(run)
+            shown, trouble = showing.shown(run, await self._beside(run)), self._trouble_of(run)
         except Exception as error:
             log.warning("how %s is cannot be told: %s", run.name, error, exc_info=error)
             shown, trouble = run, f"how it is now cannot be told ({type(error).__name__}: {error})"
@@ -113,52 +106,25 @@ class Reconciler:
         limits = self._limits.over(run.person)
         return alone.words(run.job, provider.features, run.budget, run.state, limits=limits)
 
-    def _live(self, run: Run) -> Run:
-        if run.state is RunState.QUEUED and (asking := self._offers.trouble.get(run.job.on)):
-            return replace(run, reason=asking.message, hint=asking.hint)
-        if run.state is RunState.QUEUED and not run.reason:
-            return replace(run, reason=why_waiting(run, self._ledger.open, self._slots()))
-        key = run.attempt.key if run.attempt else ""
-        if source := self._performer.copying.get(key):
-            return replace(run, reason=f"copies the checkpoint of {source}")
-        seen = self._reports.of(key)
+    async def _beside(self, run: Run) -> Beside:
         if run.state.ended:
-            return run
-        if looking := self._lookout.trouble.get(run.job.on):
-            run = replace(run, reason=f"{looking.message}; until then nobody can see its node", hint=looking.hint)
-        if trouble := self._performer.waiting.get(key) or seen.trouble:
-            if away := self._offers.trouble.get(run.job.on):  # a cloud that is away says more than its store
-                return replace(run, reason=away.message, hint=away.hint)
-            return replace(run, reason=f"its store cannot be used: {trouble}")
-        if seen.report is None:
-            return run
-        reason = run.reason
-        if self._silent(run):
-            reason = f"no heartbeat from its agent for {seen.silent_s:.0f} s{self._why_silent(run)}"
-        if seen.report.phase is Phase.STAGING and not reason:
-            reason = _staging(seen.report)
-        run = with_effort(run, seen.report, under_way=True)
-        packages = seen.report.packages or run.packages
-        return replace(
-            run, metrics=seen.report.metrics, data_figures=seen.report.data, packages=packages, reason=reason
+            return Beside()
+        on, key = run.job.on, run.attempt.key if run.attempt else ""
+        heard = self._reports.heard(key)
+        beside = Beside(
+            heard=heard,
+            offers=self._offers.trouble.get(on),
+            looks=self._lookout.trouble.get(on),
+            waits=why_waiting(run, self._ledger.open, self._slots()) if run.state is RunState.QUEUED else "",
+            copying=self._performer.copying.get(key, ""),
+            store=self._performer.waiting.get(key, ""),
         )
-
-    def _silent(self, run: Run) -> bool:
-        seen = self._reports.of(run.attempt.key if run.attempt else "")
-        beats_s = _BEATS * pacing(self._stores.of(run)).beat_s
-        return seen.silent_s > max(SILENT_S, beats_s)
-
-    def _why_silent(self, run: Run) -> str:
-        """The store is the only way in which an agent can speak. A far one is not asked while somebody waits."""
+        if heard.report is None or heard.trouble:
+            return beside
         store = self._stores.of(run)
-        if pacing(store) is not NEAR:
-            return ""
-        try:
-            store.put("probe", b"?")
-            store.delete("probe")
-        except StoreFailed as error:
-            return f": {error.message.split(': could not')[0]}; {error.hint}" if error.hint else f": {error.message}"
-        return ""
+        beat_s = pacing(store).beat_s
+        silence = await self._probing.why(store) if showing.is_silent(heard, beat_s) else ""
+        return replace(beside, beat_s=beat_s, silence=silence)
 
     async def run(self) -> None:
         while True:
@@ -176,12 +142,11 @@ class Reconciler:
         self._deciding.begin()
         sights = await self._lookout.look(self._busy())
         for name, some in sights.items():
-            self._gone[name] = {sight.key for sight in some if sight.state is NodeState.GONE}
-            self._gone[name] |= self._vanished(name, some)
+            self._gone[name] = looking.gone_keys([run for run in self._ledger.open if run.job.on == name], some)
         await self._reports.look(self._ledger.open, set().union(*self._gone.values()))
         async with self._ledger.lock:
             decisions = await self._decide(sights)
-        for action in [*(action for one in decisions for action in one.actions), *self._leftovers(sights)]:
+        for action in [*(action for one in decisions for action in one.actions), *self._unneeded(sights)]:
             await self._perform(action)
         for run in self._out_of_sight(sights):
             await self._speak_to(run)
@@ -205,9 +170,10 @@ class Reconciler:
 
     def _sightings(self, runs: Sequence[Run], sights: Sights) -> dict[str, Sighting]:
         found: dict[str, Sighting] = {}
+        requests = self._performer.requests
         for run in runs:
             try:
-                found[run.id] = self._sighting(run, sights[run.job.on])
+                found[run.id] = self._sighting(run, sights[run.job.on], requests)
             except Exception as error:
                 self._deciding.note(run, "it cannot be looked at", error)
         return found
@@ -257,14 +223,9 @@ class Reconciler:
         """Runs whose provider cannot be asked, as without a login: their nodes hear from us through the store, and go
         on. One that has said how it ended may go."""
         blind = self._lookout.trouble.keys() - sights.keys()
-        there = [run for run in self._ledger.open if run.job.on in blind and run.attempt]
-        return [run for run in there if run.attempt and run.attempt.key in claimed([run]) and self._goes_on(run)]
-
-    def _goes_on(self, run: Run) -> bool:
-        """Its agent was heard, and has not said how it ended. A kept one has, and may stay for its time."""
-        report = self._reports.of(run.attempt.key if run.attempt else "").report
-        is_kept = run.kept_until is not None and self._clock.now() < run.kept_until
-        return report is not None and (report.outcome is None or is_kept)
+        there = [(run, run.attempt.key) for run in self._ledger.open if run.job.on in blind and run.attempt]
+        mine = [(run, self._reports.of(key).report) for run, key in there if key in leftovers.claimed([run])]
+        return [run for run, report in mine if looking.goes_on(run, report, self._clock.now())]
 
     def _slots(self) -> dict[str, int | None]:
         """By provider: how many nodes it has room for. One that cannot say has none, for now."""
@@ -277,107 +238,19 @@ class Reconciler:
                 found[name] = 0
         return found
 
-    def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
-        attempt = run.attempt
-        if attempt is None:
-            return Sighting()
-        spare = spare_key(run)
-        mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-") and sight.key != spare}
-        waiting = attempt.key not in claimed([run])
-        current = None if waiting else mine.pop(attempt.key, None)
-        if attempt.key in self._gone[run.job.on] and current is None and not waiting:
-            current = NodeSight(attempt.key, NodeState.GONE, "its node is no longer there", still=True)
-        if current and current.state is NodeState.GONE and not self._heard_out(run, attempt.key):
-            current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
-        nodes = [sight for sight in sights if sight.key.startswith(f"{run.id}-")]
-        if current and current.state is not NodeState.GONE and current.key not in {one.key for one in nodes}:
-            nodes.append(current)  # when it went is said in its last words
-        said = self._reports.of(attempt.key)
-        told, trouble = self._performer.told.get(attempt.key), self._performer.trouble.get(attempt.key)
-        waits = self._performer.unasked.get(attempt.key)
-        steady = self._clock.steady()
-        return Sighting(
-            node=current,
-            report=said.report,
-            spare=self._spare(spare, sights),
-            leftovers=tuple(mine),
-            nodes=tuple(nodes),
-            refused=said.unusable,
-            refused_s=steady - said.refused_since if said.refused_since else 0.0,
-            still=tuple(key for key, sight in mine.items() if sight.still),
-            silent_s=said.silent_s,
-            deaf=said.is_deaf(steady),
-            patience_s=self._providers[run.job.on].features.patience_s,
-            outlives_s=self._outlives_s(run),
-            lingers_s=self._lingers_s(run),
-            said_at=said.said_at,
-            wished_s=steady - told if told else 0.0,
-            unasked=(*self._performer.unasked, *self._performer.copying),
-            waits=waits.message if waits else "",
-            waits_hint=waits.hint if waits else "",
-            trouble=trouble.message if trouble else "",
-            trouble_hint=trouble.hint if trouble else "",
-            trouble_code=trouble.code if trouble else "",
-        )
+    def _sighting(self, run: Run, sights: list[NodeSight], requests: Requests) -> Sighting:
+        key, on = run.attempt.key if run.attempt else "", run.job.on
+        heard, limited = {key: self._reports.heard(key)}, bool(self._limits.over(run.person))
+        features = self._providers[on].features
+        return looking.sighting(run, sights, self._gone[on], heard, requests, features, limited=limited)
 
-    def _heard_out(self, run: Run, key: str) -> bool:
-        """Nothing more is to be heard of a node that is gone. Nobody waits for a store that is away to end a run."""
-        ending = run.wish is Wish.CANCEL and bool(self._reports.of(key).trouble)
-        return ending or self._reports.heard_last(key)
-
-    def _vanished(self, provider: str, sights: list[NodeSight]) -> set[str]:
-        """Keys of nodes that were there, and of which there is no trace."""
-        keys = {sight.key for sight in sights}
-        mine = [run for run in self._ledger.open if run.job.on == provider and run.attempt]
-        return {
-            spell.key
-            for run in mine
-            for spell in run.spells
-            if spell.until is None and spell.seen_at and spell.key not in keys
-        }
-
-    def _outlives_s(self, run: Run) -> float:
-        limited = run.budget is not None or bool(self._limits.over(run.person))
-        lease_s = longest(run.job, self._providers[run.job.on].features, budget=limited)
-        return lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
-
-    def _lingers_s(self, run: Run) -> float:
-        """Behind the last report of its agent."""
-        kept_s = run.job.keep_failed or 0.0
-        return kept_s + idle(self._providers[run.job.on].features) + LAST_WORDS_S + release_s(run)
-
-    def _spare(self, key: str, sights: list[NodeSight]) -> NodeSight | None:
-        """What was seen of the node that was asked for ahead; one that could not be asked for is as good as gone."""
-        if not key:
-            return None
-        if trouble := self._performer.trouble.get(key):
-            return NodeSight(key, NodeState.GONE, trouble.message, trouble.code)
-        return next((sight for sight in sights if sight.key == key), None)
-
-    def _leftovers(self, sights: Sights) -> list[Action]:
-        every = [sight for some in sights.values() for sight in some]
-        seen = {sight.key for sight in every}
-        needed = claimed(self._ledger.open) | spared(self._ledger.open, every)
-        steady = self._clock.steady()
+    def _unneeded(self, sights: Sights) -> Sequence[Action]:
+        needed, steady = leftovers.needed(self._ledger.open, sights), self._clock.steady()
+        seen = {sight.key for some in sights.values() for sight in some}
         self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
         ages = {key: steady - since for key, since in self._unclaimed.items()}
-        return [
-            stop
-            for name, some in sights.items()
-            for stop in release_leftovers(name, some, needed, ages, self._grace_s(name))
-        ]
-
-    def _grace_s(self, provider: str) -> float:
-        return 0.0 if self._providers[provider].features.lease_s else GRACE_S
-
-
-def _staging(report: Report) -> str:
-    """How far the data has come, in tenths: whoever follows the run gets a line for each."""
-    read = sum(one.read_bytes for one in report.data.values())
-    total = sum(one.size_bytes - one.cached_bytes for one in report.data.values())
-    if total <= 0:
-        return "brings its data"
-    return f"brings its data: {min(10 * read // total, 10)}0 % of {total / 1e6:,.0f} MB"
+        leased = {name for name in sights if self._providers[name].features.lease_s}
+        return leftovers.release_unneeded(sights, needed, ages, leased)
 
 
 def _unless_known(error: Exception) -> Exception | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from stoker.engine.leftovers import claimed
+from stoker.engine.looking import Heard
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
 from stoker.model import layout, untrusted
 from stoker.model.report import Phase, Report
@@ -83,6 +84,20 @@ class Reports:
 
     def of(self, key: str) -> Seen:
         return self._seen.get(key) or Seen()
+
+    def heard(self, key: str) -> Heard:
+        """The same, as facts to decide upon."""
+        seen, steady = self.of(key), self._clock.steady()
+        return Heard(
+            report=seen.report,
+            refused=seen.unusable,
+            refused_s=steady - seen.refused_since if seen.refused_since else 0.0,
+            silent_s=seen.silent_s,
+            deaf=seen.is_deaf(steady),
+            said_at=seen.said_at,
+            in_full=self.heard_last(key),
+            trouble=seen.trouble,
+        )
 
     async def look(self, runs: Collection[Run], gone: Collection[str]) -> None:
         """`gone` are the keys of nodes that are no more: what they said last is asked for at once."""

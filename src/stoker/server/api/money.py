@@ -86,7 +86,7 @@ async def of_run(request: Request, name: str, look: bool = False) -> Response:
     there of it now."""
     service = service_of(request)
     run = await service.ledger.find(name)
-    told = await call(_with_last_steps, service, service.reconciler.live(run))
+    told = await call(_with_last_steps, service, await service.reconciler.live(run))
     made = receipt(told, service.clock.now())
     return answer(replace(made, left=await _left(service, run)) if look else made)
 

@@ -98,7 +98,7 @@ async def submit(request: Request) -> Response:
     finally:
         service.arrivals.end(submission.snapshot)
     service.reconciler.wake()
-    return answer(service.reconciler.live(run))
+    return answer(await service.reconciler.live(run))
 
 
 async def _taken_in(service: Service, submission: Submission, store: str) -> Run:
@@ -135,7 +135,7 @@ async def page(
     service = service_of(request)
     runs = await call(service.database.page, limit, before, experiment, state)
     shown = {run["id"] for run in runs}
-    live = {run.id: service.reconciler.live(run) for run in service.ledger.open if run.id in shown}
+    live = {run.id: await service.reconciler.live(run) for run in service.ledger.open if run.id in shown}
     rows = [replace(live[run["id"]], packages={}) if run["id"] in live else run for run in runs]
     return answer({"runs": rows, "next": runs[-1]["id"] if len(runs) == limit else None})
 
@@ -150,7 +150,7 @@ async def show(
     service = service_of(request)
     ledger = service.ledger
     run = await ledger.wait(name, newer_than, wait_s) if wait_s else await ledger.find(name)
-    return answer(service.reconciler.live(run))
+    return answer(await service.reconciler.live(run))
 
 
 @router.get("/runs/{name}/events", responses=gives({"events": tuple[Event, ...]}, 404, *OUTSIDE))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 from stoker.engine.market import Market, needs
-from stoker.errors import ProviderFailed
+from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed
 from stoker.model.job import Job
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.money import Fuse
@@ -19,6 +19,15 @@ from stoker.testing.world.timeline import Timeline
 
 NAME = "cloud"
 DEAR = Decimal(3)
+
+
+class Throttled(ProviderFailed):
+    """As providers say it in the middle of making a machine."""
+
+    code = "throttled"
+
+
+ERRORS = {Fault.START_THROTTLED: Throttled, Fault.START_TOO_DEAR: PriceTooHigh}
 
 
 class Cloud:
@@ -56,13 +65,13 @@ class Cloud:
         if key in self.machines:
             return
         if self.faults[Fault.LOGGED_OUT]:
-            raise ProviderFailed(Fault.LOGGED_OUT)
+            raise LoginFailed(Fault.LOGGED_OUT)
         for fault in (Fault.START_REFUSED, Fault.START_THROTTLED, Fault.START_TOO_DEAR, Fault.START_UNTOLD):
             if self.faults[fault]:
                 self.faults[fault] -= 1
                 if fault is Fault.START_UNTOLD:
                     self._make(key, run, offer, fuse, lease_s)
-                raise ProviderFailed(fault)
+                raise ERRORS.get(fault, ProviderFailed)(fault)
         self._make(key, run, offer, fuse, lease_s)
 
     def look(self) -> list[NodeSight]:

@@ -7,19 +7,19 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from stoker.engine import fuse, lease, rounds
+from stoker.engine import fuse, lease, leftovers, looking, rounds
 from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
-from stoker.engine.keys import node_key, spare_key
-from stoker.engine.leftovers import GRACE_S, claimed, release_leftovers
+from stoker.engine.keys import node_key
+from stoker.engine.leftovers import GRACE_S
+from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.sighting import Sighting
-from stoker.errors import ProviderFailed
+from stoker.errors import ProviderFailed, StokerError, StoreDenied
 from stoker.model.money import Fuse
-from stoker.model.node import Need, NodeSight, NodeState, Offer
+from stoker.model.node import Need, NodeSight, Offer
 from stoker.model.orders import Wish
 from stoker.model.report import Report
 from stoker.model.run import Attempt, Run, RunState
-from stoker.testing.world.scenario import Fault
 from stoker.testing.world.shelf import Word
 from stoker.testing.world.timeline import moment
 
@@ -30,11 +30,7 @@ LOOK_S = 1.0  # from something that happens to the round that sees it
 PATIENCE_S = 15.0
 SOON_S, LATE_S = 5.0, 120.0  # between rounds while something is waited for that does not announce itself
 RECOVERY_S = 60.0  # after the store has failed, until silence counts again
-CODES = {
-    Fault.START_THROTTLED: "throttled",
-    Fault.START_TOO_DEAR: "price-too-high",
-    Fault.LOGGED_OUT: "login-failed",
-}
+REFUSED = StoreDenied("its store refuses the key")
 
 
 class Crashed(Exception):
@@ -67,11 +63,11 @@ class Server:
 
     def _forget(self) -> None:
         self._said: dict[str, Report | None] = {}  # by node key: what was read last
-        self._unasked: set[str] = set()  # keys of nodes whose orders could not be written
+        self._unasked: dict[str, StokerError] = {}  # by node key: why its orders could not be written
         self._since = self._timeline.now
         self._wrong_s = self.clock_wrong_s
         self._told: dict[str, float] = {}
-        self._trouble: dict[str, str] = {}
+        self._trouble: dict[str, StokerError] = {}
         self._unclaimed: dict[str, float] = {}
 
     @property
@@ -163,19 +159,19 @@ class Server:
     def _perform(self, action: Action) -> None:
         match action:
             case StartNode(run) if self._deaf:
-                self._unasked.add(_newest(run).key)
+                self._unasked[_newest(run).key] = REFUSED
             case StartSpare(run) if self._deaf:
-                self._unasked.add(node_key(run, _newest(run).number + 1))
+                self._unasked[node_key(run, _newest(run).number + 1)] = REFUSED
             case TellAgent(run) if self._deaf:
                 if run.wish is Wish.CANCEL:
                     self._told.setdefault(_newest(run).key, self._timeline.now)
             case StartNode(run):
-                self._unasked.discard(_newest(run).key)
+                self._unasked.pop(_newest(run).key, None)
                 self._order(run)
                 self._start_node(run, _newest(run), action.fuse, self._lease_s(run, action.fuse))
             case StartSpare(run):
                 number = _newest(run).number + 1
-                self._unasked.discard(node_key(run, number))
+                self._unasked.pop(node_key(run, number), None)
                 ahead = replace(_newest(run), number=number, key=node_key(run, number), offer=_newest(run).spare)
                 self._start_node(run, ahead, action.fuse, lease.idle(self._world.features))
             case TellAgent(run):
@@ -200,7 +196,7 @@ class Server:
             self._cloud.start(attempt.key, run.id, attempt.offer, fuse, lease_s)
         except ProviderFailed as error:
             self._world.note(f"{attempt.key} cannot be started: {error.message}")
-            self._trouble[attempt.key] = error.message
+            self._trouble[attempt.key] = error
             self.wake()
 
     def _tell(self, run: Run, action: TellAgent) -> None:
@@ -233,38 +229,20 @@ class Server:
         return any(one.key == key and one.state.over for one in attempts)
 
     def _sighting(self, run: Run, sights: list[NodeSight]) -> Sighting:
-        attempt = run.attempt
-        if attempt is None:
-            return Sighting()
-        mine = {sight.key: sight for sight in sights if sight.key.startswith(f"{run.id}-")}
-        nodes = tuple(mine.values())
-        ahead = spare_key(run)
-        spare = mine.pop(ahead, None) if ahead else None
-        if ahead and ahead in self._trouble:
-            spare = NodeSight(ahead, NodeState.GONE, self._trouble[ahead], self._code(ahead))
-        current = mine.pop(attempt.key, None) if attempt.key in claimed([run]) else None
-        agent = self._world.agents.get(attempt.key)
-        if current and current.state is NodeState.GONE and self._deaf and run.wish is not Wish.CANCEL:
-            current = replace(current, state=NodeState.UP)  # it may have said how it ended: first hear that
-        told = self._told.get(attempt.key)
-        return Sighting(
-            node=current,
-            report=self._read(attempt.key),
-            deaf=bool(self._deaf) or self._timeline.now < self._heard_from,
-            unasked=tuple(self._unasked),
-            waits="its store refuses the key" if attempt.key in self._unasked else "",
-            spare=spare,
-            leftovers=tuple(mine),
-            nodes=nodes,
-            still=tuple(key for key, sight in mine.items() if sight.still),
+        now = self._timeline.now
+        heard = {run.attempt.key: self._heard(run.attempt.key)} if run.attempt else {}
+        requests = Requests(self._trouble, self._unasked, (), {key: now - told for key, told in self._told.items()})
+        return looking.sighting(run, sights, gone_keys([run], sights), heard, requests, self._world.features)
+
+    def _heard(self, key: str) -> Heard:
+        agent, deaf = self._world.agents.get(key), bool(self._deaf)
+        return Heard(
+            report=self._read(key),
             silent_s=self._silent_s(agent.silent_since if agent else None),
-            patience_s=PATIENCE_S,
-            wished_s=self._timeline.now - told if told is not None else 0.0,
-            outlives_s=self._outlives_s(run),
-            lingers_s=lease.idle(self._world.features) + self._world.leaving_s,
+            deaf=deaf or self._timeline.now < self._heard_from,
             said_at=moment(agent.ended_at + self._wrong_s) if agent and agent.ended_at is not None else None,
-            trouble=self._trouble.get(attempt.key, ""),
-            trouble_code=self._code(attempt.key) if attempt.key in self._trouble else "",
+            in_full=not deaf,
+            trouble="the store refuses the key" if deaf else "",
         )
 
     def _read(self, key: str) -> Report | None:
@@ -279,21 +257,15 @@ class Server:
             return 0.0
         return max(self._timeline.now - max(since, self._since, self._heard_from), 0.0)
 
-    def _outlives_s(self, run: Run) -> float:
-        lease_s = lease.longest(run.job, self._world.features, budget=run.budget is not None)
-        return lease_s + self._world.leaving_s if lease_s else 0.0
-
-    def _code(self, key: str) -> str:
-        return CODES.get(Fault(self._trouble[key]), "provider-failed")
-
     def _leftovers(self, sights: list[NodeSight]) -> list[StopNode]:
-        needed = claimed([run for run in self.saved.values() if run.open])
+        seen = {self._world.provider: sights}
+        needed = leftovers.needed([run for run in self.saved.values() if run.tended], seen)
         now = self._timeline.now
-        self._unclaimed = {s.key: self._unclaimed.get(s.key, now) for s in sights if s.key not in needed}
+        self._unclaimed = {one.key: self._unclaimed.get(one.key, now) for one in sights if one.key not in needed}
         if not self._unclaimed:
             return []
         ages = {key: now - since for key, since in self._unclaimed.items()}
-        return release_leftovers(self._world.provider, sights, needed, ages, self._grace_s)
+        return leftovers.release_unneeded(seen, needed, ages, seen if self._world.scenario.lease_s else ())
 
     def _plan(self, *, changed: bool) -> None:
         """The next round: soon after a change, later and later while nothing does."""

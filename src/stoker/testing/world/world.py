@@ -38,8 +38,7 @@ class World:
         self.crash_s = 0.0  # for how long the server will be away
         self.provider = NAME if scenario.places else "local"
         self.slots = {self.provider: None if scenario.places else scenario.slots}
-        self.features = Features(lease_s=scenario.lease_s, idle_s=scenario.idle_s)
-        self.leaving_s = max(scenario.boot_s) + max(plan.save_s for plan in scenario.plans) + scenario.release_s
+        self.features = Features(lease_s=scenario.lease_s, idle_s=scenario.idle_s, patience_s=PATIENCE_S)
         self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
         self._paused: set[str] = set()
         self._connect()

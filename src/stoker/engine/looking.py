@@ -1,0 +1,148 @@
+"""Turns looks into facts: what the provider shows, the store tells and requests came to, as one sighting of a run.
+
+Everything is by node key, so that a run with several nodes is looked at in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from stoker.engine.fuse import release_s
+from stoker.engine.keys import spare_key
+from stoker.engine.lease import idle, longest
+from stoker.engine.leftovers import claimed
+from stoker.engine.sighting import Sighting
+from stoker.errors import StokerError
+from stoker.model.lease import LAST_WORDS_S
+from stoker.model.node import Features, NodeSight, NodeState
+from stoker.model.orders import Wish
+from stoker.model.report import Report
+from stoker.model.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the store has told of one node, and how far that can be relied on. Seconds are of the steady clock."""
+
+    report: Report | None = None
+    refused: str = ""  # why what the node said last is not used
+    refused_s: float = 0.0
+    silent_s: float = 0.0
+    deaf: bool = False  # nothing can be concluded from what was not said
+    said_at: datetime | None = None  # when the store was given the final report, by the store's own clock
+    in_full: bool = True  # the store was asked after the node was first seen gone: it has nothing more to tell
+    trouble: str = ""  # why the store could not be asked
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What came of the requests for nodes, each by node key."""
+
+    trouble: Mapping[str, StokerError] = field(default_factory=dict)  # the provider could not start it
+    unasked: Mapping[str, StokerError] = field(default_factory=dict)  # it was not even asked for: its store fails
+    copying: Collection[str] = ()  # not asked for yet: the checkpoint that its run starts from is being copied
+    wished_s: Mapping[str, float] = field(default_factory=dict)  # since its agent was first told to stop
+
+
+def gone_keys(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
+    """Of nodes that are no more, after a look at their provider. `runs` are those of that provider."""
+    return {sight.key for sight in sights if sight.state is NodeState.GONE} | vanished(runs, sights)
+
+
+def vanished(runs: Collection[Run], sights: Collection[NodeSight]) -> set[str]:
+    """Keys of nodes that were there, and of which there is no trace."""
+    seen = {sight.key for sight in sights}
+    there = (spell for run in runs if run.attempt for spell in run.spells if spell.until is None and spell.seen_at)
+    return {spell.key for spell in there if spell.key not in seen}
+
+
+def heard_out(run: Run, heard: Heard) -> bool:
+    """Nothing more is to be heard of a node that is gone. Nobody waits for a store that is away to end a run."""
+    return heard.in_full or (run.wish is Wish.CANCEL and bool(heard.trouble))
+
+
+def goes_on(run: Run, report: Report | None, now: datetime) -> bool:
+    """Its agent was heard, and has not said how it ended. A kept one has, and may stay for its time."""
+    is_kept = run.kept_until is not None and now < run.kept_until
+    return report is not None and (report.outcome is None or is_kept)
+
+
+def sighting(
+    run: Run,
+    sights: Collection[NodeSight],
+    gone: Collection[str],
+    heard: Mapping[str, Heard],
+    requests: Requests,
+    features: Features,
+    *,
+    limited: bool = False,
+) -> Sighting:
+    """`sights` are what its provider shows, `gone` the keys of nodes that are no more. `limited`: an administrator's
+    limit holds for the run, beside a budget of its own."""
+    attempt = run.attempt
+    if attempt is None:
+        return Sighting()
+    key, said = attempt.key, heard.get(attempt.key, Heard())
+    mine = [sight for sight in sights if sight.key.startswith(f"{run.id}-")]
+    current = _current(run, key, mine, gone, said)
+    earlier = {one.key: one for one in mine if one.key != spare_key(run) and not (current and one.key == key)}
+    if current and current.state is not NodeState.GONE and key not in {one.key for one in mine}:
+        mine.append(current)  # when it went is said in its last words
+    trouble, waits = requests.trouble.get(key), requests.unasked.get(key)
+    return Sighting(
+        node=current,
+        report=said.report,
+        spare=_spare(spare_key(run), sights, requests.trouble),
+        leftovers=tuple(earlier),
+        nodes=tuple(mine),
+        still=tuple(one.key for one in earlier.values() if one.still),
+        refused=said.refused,
+        refused_s=said.refused_s,
+        silent_s=said.silent_s,
+        deaf=said.deaf,
+        said_at=said.said_at,
+        patience_s=features.patience_s,
+        outlives_s=outlives_s(run, features, limited=limited),
+        lingers_s=lingers_s(run, features),
+        wished_s=requests.wished_s.get(key, 0.0),
+        unasked=(*requests.unasked, *requests.copying),
+        waits=waits.message if waits else "",
+        waits_hint=waits.hint if waits else "",
+        trouble=trouble.message if trouble else "",
+        trouble_hint=trouble.hint if trouble else "",
+        trouble_code=trouble.code if trouble else "",
+    )
+
+
+def outlives_s(run: Run, features: Features, *, limited: bool = False) -> float:
+    """The longest that a node of the run stays without word from its server; 0: unknown."""
+    lease_s = longest(run.job, features, budget=limited or run.budget is not None)
+    return lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
+
+
+def lingers_s(run: Run, features: Features) -> float:
+    """The longest that one stays behind the last report of its agent."""
+    return (run.job.keep_failed or 0.0) + idle(features) + LAST_WORDS_S + release_s(run)
+
+
+def _current(run: Run, key: str, mine: list[NodeSight], gone: Collection[str], said: Heard) -> NodeSight | None:
+    """What is known of the newest attempt's node; None: there is none, or it waits for the next one."""
+    if key not in claimed([run]):
+        return None
+    seen = next((one for one in mine if one.key == key), None)
+    if seen is None and key in gone:
+        seen = NodeSight(key, NodeState.GONE, "its node is no longer there", still=True)
+    if seen and seen.state is NodeState.GONE and not heard_out(run, said):
+        return replace(seen, state=NodeState.UP)  # it may have said how it ended: first hear that
+    return seen
+
+
+def _spare(key: str, sights: Collection[NodeSight], trouble: Mapping[str, StokerError]) -> NodeSight | None:
+    """What was seen of the node that was asked for ahead; one that could not be asked for is as good as gone."""
+    if not key:
+        return None
+    if why := trouble.get(key):
+        return NodeSight(key, NodeState.GONE, why.message, why.code)
+    return next((sight for sight in sights if sight.key == key), None)
