@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from stoker.engine.leftovers import needed, release_unneeded
-from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, sighting, vanished
+from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
 from stoker.errors import NoCapacity, StoreDenied
 from stoker.model.money import Spell
 from stoker.model.node import Features, NodeSight, NodeState, Offer
@@ -89,6 +89,13 @@ def test_what_requests_came_to_is_told_of_the_newest_attempt(run: Run) -> None:
     assert (found.waits, found.waits_hint, found.wished_s) == ("the key is refused", "give it again", 7.0)
     assert found.unasked == (key, "x-1")
     assert (found.silent_s, found.deaf, found.patience_s) == (3.0, True, 15.0)
+
+
+def test_a_node_that_is_still_starting_outlives_its_servers_word_by_its_start_and_its_lease(run: Run) -> None:
+    """It counts its lease from its own start, which the server may not have seen."""
+    slow = Offer("cloud", "small", "here", Decimal(1), ready_s=200.0)
+    starting = replace(run, attempts=(replace(run.attempts[-1], offer=slow),))
+    assert outlives_s(starting, FEATURES) == outlives_s(run, FEATURES) + 200.0
 
 
 def test_a_node_whose_provider_is_out_of_sight_goes_on_until_it_says_how_it_ended(run: Run, now: datetime) -> None:

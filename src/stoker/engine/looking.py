@@ -117,9 +117,12 @@ def sighting(
 
 
 def outlives_s(run: Run, features: Features, *, limited: bool = False) -> float:
-    """The longest that a node of the run stays without word from its server; 0: unknown."""
+    """The longest that a node of the run stays without word from its server; 0: unknown. It counts its lease from its
+    own start: one that was last seen before that stays for as long as it takes to start, too."""
     lease_s = longest(run.job, features, budget=limited or run.budget is not None)
-    return lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
+    offers = [offer for one in run.attempts for offer in (one.offer, one.spare) if offer]
+    ready_s = max((offer.ready_s for offer in offers), default=0.0)
+    return ready_s + lease_s + LAST_WORDS_S + release_s(run) if lease_s else 0.0
 
 
 def lingers_s(run: Run, features: Features) -> float:
