@@ -19,10 +19,10 @@ from urllib.request import Request, urlopen
 
 import pytest
 import test_azure_provider as alone
+from stoker.agent.release import Release
 
 from services import Azurite
 from stoker.agent import release
-from stoker.agent.release import Release
 from stoker.providers.azure.cloud import FORCED
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin import rights
