@@ -499,3 +499,23 @@ def test_cleanup_shows_machines_at_work_and_kept_ones_beside_what_is_left(shell:
     assert all(one["spent_usd"] == "0" for one in told["used"])
     shell.stoker("cancel", "busy")
     shell.stoker("release", "broken")
+
+
+def test_who_watches_a_run_sees_the_last_lines_before_an_eviction(desk: Shell) -> None:
+    desk.write("count.py", COUNTS_UNTIL_TAKEN)
+    desk.job("python count.py")
+    with desk.start("run") as watching:
+        desk.wait_for(lambda: desk.stoker("logs", "job-1", code=None).stdout.count("\n") > 20, "lines")
+        desk.stoker("evict", "job-1", "--notice", "1s")
+        seen, _ = watching.communicate(timeout=90)
+    assert seen == desk.stoker("logs", "job-1").stdout
+    assert seen.endswith("the end\n")
+
+
+COUNTS_UNTIL_TAKEN = """
+    import itertools, os, time
+    for number in itertools.count() if os.environ["STOKER_ATTEMPT"] == "1" else ():
+        print(number, flush=True)
+        time.sleep(0.02)
+    print("the end")
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
 from itertools import count
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -23,6 +24,7 @@ router = APIRouter(tags=["logs"])
 
 PIECE_BYTES = 1 << 20
 _AWAY_S = 5.0
+_LAST_WORDS_S = 3.0  # after a node was stopped without a final report, until what its script printed last is stored
 _TIMES_BYTES = 64 << 20
 NOTED_WITHIN_S = 1.0  # of being written, the time of a line is noted
 
@@ -77,7 +79,7 @@ async def _follow(service: Service, run: Run, number: int, rank: int, offset: in
     pause_s, away_since = pace.eager_s, 0.0
     while True:
         # Asked before reading: what an attempt that is over has written is all there.
-        over = _over(run, number)
+        over = _over(run, number) and _said_all(_attempt(run, number), service.clock.now())
         try:
             async for piece in _read(store, run.id, number, rank, offset):
                 offset += len(piece)
@@ -109,6 +111,13 @@ def _over(run: Run, number: int) -> bool:
     if attempt is None:
         return run.state.ended
     return attempt.state.over
+
+
+def _said_all(attempt: Attempt | None, now: datetime) -> bool:
+    """A final report comes behind the last line; without one, lines may still be on their way."""
+    if attempt is None or attempt.outcome or not attempt.ended_at:
+        return True
+    return abs((now - attempt.ended_at).total_seconds()) > _LAST_WORDS_S
 
 
 def _attempt(run: Run, number: int) -> Attempt | None:
