@@ -12,19 +12,21 @@ SOURCE = Path(__file__).parents[2] / "src" / "stoker"
 # What each package may import from Stoker, besides itself and `errors`.
 ARROWS = {
     "model": set(),
+    "files": set(),
     "engine": {"model"},
-    "stores": {"model"},
-    "providers": {"model", "agent", "stores"},  # `agent` only to pack it, `stores` to put it where nodes fetch it
-    "agent": {"model", "stores"},
+    "stores": {"model", "files"},
+    # `agent` only to pack it, `stores` to put it where nodes fetch it
+    "providers": {"model", "files", "agent", "stores"},
+    "agent": {"model", "files", "stores"},
     "checkpoint": set(),
     "notebooks": set(),  # in the user's process, too
-    "client": {"model", "stores", "notebooks"},
+    "client": {"model", "files", "stores", "notebooks"},
     "cli": {"model", "client"},
-    "server": {"model", "engine", "providers", "stores"},
-    "twin": {"model"},
+    "server": {"model", "files", "engine", "providers", "stores"},
+    "twin": {"model", "files"},
     "testing": {"model", "engine", "providers", "stores", "server", "twin"},
 }
-STANDARD_LIBRARY_ONLY = {"model", "engine", "agent", "checkpoint", "notebooks"}
+STANDARD_LIBRARY_ONLY = {"model", "files", "engine", "agent", "checkpoint", "notebooks"}
 
 
 def modules() -> list[Path]:

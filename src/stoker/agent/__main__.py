@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import sys
@@ -16,6 +15,7 @@ from stoker.agent.machine import DRIVER_S, Machine
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.orphans import end
 from stoker.agent.processes import MARK
+from stoker.files.lock import claim
 from stoker.model import layout
 from stoker.stores import Store
 from stoker.stores.folder import FolderStore
@@ -225,12 +225,7 @@ def _lock(folder: NodeFolder, inherited: str | None) -> bool:
     if inherited is not None:
         return True
     folder.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = os.open(folder.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return claim(folder.lock) is not None
 
 
 def _speak_to(log: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from stoker.agent.nodefolder import NodeFolder, remove_tree
 from stoker.agent.processes import MARK
 from stoker.agent.recipe import Kind, Recipe, spelled_out
 from stoker.agent.stopping import Stopping
+from stoker.files.lock import take
 from stoker.model.sharedvenv import lock_of, users_of
 
 COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
@@ -153,13 +153,12 @@ def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
     try:
         told = False
         while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if take(lock):
                 if _is_there(lock, lock_of(venv)):
                     break
                 os.close(lock)
                 lock = _opened(lock_of(venv))
-            except BlockingIOError:
+            else:
                 if not told:
                     workshop.tell("environment", "another run is building the same environment: waiting for it")
                 told = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -15,6 +14,7 @@ from stoker.agent.masking import Masking
 from stoker.agent.nodefolder import NodeFolder
 from stoker.agent.processes import belonging_to, end_all
 from stoker.errors import StokerError, StoreUnavailable
+from stoker.files.lock import claim
 from stoker.model.orders import Orders
 from stoker.model.wire import load
 from stoker.stores import Store
@@ -110,11 +110,9 @@ def _locked(folder: NodeFolder) -> Iterator[bool]:
     if not folder.lock.exists():
         yield True
         return
-    lock = os.open(folder.lock, os.O_RDWR | os.O_CLOEXEC)
+    lock = claim(folder.lock)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        yield lock is not None
     finally:
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)

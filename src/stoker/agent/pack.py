@@ -12,16 +12,9 @@ from pathlib import Path
 
 import stoker
 
-PACKAGES = ("agent", "checkpoint", "client", "model", "notebooks", "stores")
-COMPILED = (
-    "agent",
-    "checkpoint",
-    "errors.py",
-    "model",
-    "providers",
-    "stores",
-    "__init__.py",
-)  # what runs before the script does
+PACKAGES = ("agent", "checkpoint", "client", "files", "model", "notebooks", "stores")
+# What runs before the script does.
+COMPILED = ("agent", "checkpoint", "errors.py", "files", "model", "providers", "stores", "__init__.py")
 _MAIN = b"""import gc
 
 gc.disable()  # there is nothing to collect before the script runs

@@ -9,6 +9,7 @@ from typing import Any
 
 from stoker.client.settings import Settings
 from stoker.errors import BadInput, NotFound
+from stoker.files.whole import write_whole
 from stoker.model.accountform import AccountForm
 from stoker.model.groundwork import Groundwork
 from stoker.model.handover import Handover, read_handover
@@ -62,7 +63,5 @@ def write(handover: Handover, path: Path) -> bool:
     text = handover.to_text()
     if path.exists() and path.read_text(encoding="utf-8") == text:
         return False
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    write_whole(path, text)
     return True

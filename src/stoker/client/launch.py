@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stoker import __version__
-from stoker.client import lock
 from stoker.client.connection import Address, Connection
 from stoker.client.http import UNIX
 from stoker.client.settings import Settings
 from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
+from stoker.files import lock
 from stoker.model.home import Home
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.client import lock, twinorders
+from stoker.client import twinorders
 from stoker.client.settings import Settings
 from stoker.errors import Conflict, TwinFailed
+from stoker.files import lock
 from stoker.model.rehearsal import is_twin
 from stoker.model.run import Run
 

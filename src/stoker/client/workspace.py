@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from stoker.client.settings import Settings
 from stoker.client.stores import Stores
 from stoker.client.trust import Place
 from stoker.errors import BadInput, Conflict, NotFound
+from stoker.files.whole import write_whole
 from stoker.model.accountform import AccountForm
 from stoker.model.fields import nearest
 from stoker.model.handover import MOST_BYTES, Handover, TeamStore, checked_workspace, read_handover
@@ -210,8 +210,5 @@ def _is_file(path: Path) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    write_whole(path, text)

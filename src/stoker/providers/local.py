@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import socket
@@ -20,6 +19,7 @@ from stoker.agent.orphans import UNSHIPPED
 from stoker.agent.pack import pack
 from stoker.agent.standby import ask
 from stoker.errors import ProviderFailed
+from stoker.files.lock import claim, is_held
 from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 from stoker.providers import Setup
@@ -90,14 +90,13 @@ class LocalProvider:
 
     def _spawn(self, folder: Path, request: NodeRequest) -> None:
         """The lock is taken here and handed to the agent, so that there is no moment without an owner."""
-        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        lock = claim(folder / "lock")
+        if lock is None:
+            return
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             variables = {**os.environ, **request.variables}
             self._send_for(self._options(folder, request), variables, lock)
             self._sent_for.add(request.key)
-        except BlockingIOError:
-            return
         finally:
             os.close(lock)
 
@@ -140,14 +139,8 @@ class LocalProvider:
 
     def _sight(self, folder: Path) -> NodeSight:
         """The kernel releases the lock when the agent dies, however it dies."""
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return NodeSight(folder.name, NodeState.UP)
-            finally:
-                os.close(lock)
+        if is_held(folder / "lock"):
+            return NodeSight(folder.name, NodeState.UP)
         # An agent writes to its log before anything else: without one it may be that a server died while it began this.
         unfinished = folder.name not in self._sent_for and not (folder / "agent.log").exists()
         return NodeSight(folder.name, NodeState.GONE, _last_words(folder / "agent.log"), unfinished=unfinished)

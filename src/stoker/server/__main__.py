@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import logging.handlers
@@ -23,6 +22,7 @@ from fastapi import FastAPI
 
 from stoker import __version__
 from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
+from stoker.files.lock import claim
 from stoker.model.home import Home
 from stoker.server.api.app import build
 from stoker.server.database import Database
@@ -138,11 +138,9 @@ async def _end_when_idle(server: uvicorn.Server, app: FastAPI, idle_s: float) ->
 
 
 def _take_lock(home: Home) -> int:
-    alive = os.open(home.alive_lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise Conflict(f"a server is already running for {home.root}", hint="stoker server status") from None
+    alive = claim(home.alive_lock)
+    if alive is None:
+        raise Conflict(f"a server is already running for {home.root}", hint="stoker server status")
     return alive
 
 

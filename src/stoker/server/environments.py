@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from stoker.files.lock import take
 from stoker.model.sharedvenv import lock_of, users_of, venv_used
 from stoker.stores.clearing import clear
 
@@ -41,7 +41,7 @@ def _remove(venv: Path) -> bool:
     """Twice is fine, and so is dying in between: the folder of its users goes last."""
     lock = os.open(lock_of(venv), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not _taken(lock) or _names(users_of(venv)):
+        if not take(lock) or _names(users_of(venv)):
             return False
         clear(str(venv))
         lock_of(venv).unlink(missing_ok=True)
@@ -50,11 +50,3 @@ def _remove(venv: Path) -> bool:
         return True
     finally:
         os.close(lock)
-
-
-def _taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
 from stoker.errors import Conflict, StokerError
+from stoker.files.lock import claim
+from stoker.files.whole import write_whole
 from stoker.twin import statefile, tls
 from stoker.twin.arm import storage
 from stoker.twin.blob import Accounts, BlobService
@@ -139,24 +139,15 @@ def _weather(settings: Settings) -> Weather | None:
 
 def _take_lock(folder: Path) -> int:
     """Waits for one that is ending. Whoever looks whether there is a twin takes the lock for a moment, too."""
-    handle = os.open(folder / "twin.alive", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + _LOCK_S
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status") from None
-        time.sleep(0.002)
+    handle = claim(folder / "twin.alive", _LOCK_S, pause_s=0.002)
+    if handle is None:
+        raise Conflict(f"a twin is already running in {folder}", hint="stoker twin status")
+    return handle
 
 
 def _tell(path: Path, twin: Twin, blob: Mapping[str, str] | None = None) -> None:
     """Written whole and private, then renamed: whoever can read it reads all of it."""
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        json.dump({**asdict(twin.address), "pid": os.getpid(), "blob": blob}, file)
-    part.replace(path)
+    write_whole(path, json.dumps({**asdict(twin.address), "pid": os.getpid(), "blob": blob}), mode=0o600)
 
 
 if __name__ == "__main__":

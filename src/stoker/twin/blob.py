@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -15,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stoker.errors import TwinFailed
+from stoker.files.lock import claim
+from stoker.files.whole import write_whole
 from stoker.twin import azurite, containers
-from stoker.twin.blobplace import ACCOUNT, CONTAINER, Place, check_free, find_place, write
+from stoker.twin.blobplace import ACCOUNT, CONTAINER, Place, check_free, find_place
 
 log = logging.getLogger("stoker.twin")
 
@@ -134,17 +135,10 @@ class BlobService:
 
     def _claim(self) -> int:
         """A lock that Azurite holds as long as it lives: two of them would spoil each other's files."""
-        lock = os.open(self._folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        until = time.monotonic() + _END_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return lock
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    os.close(lock)
-                    raise TwinFailed(f"another Azurite has {self._folder}", hint="stoker twin down") from None
-                time.sleep(_PAUSE_S)
+        lock = claim(self._folder / "lock", _END_S)
+        if lock is None:
+            raise TwinFailed(f"another Azurite has {self._folder}", hint="stoker twin down")
+        return lock
 
     def _wait_for(self, process: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + _START_S
@@ -184,8 +178,8 @@ class BlobService:
         text = ";".join(f"{name}:{':'.join(account.keys)}" for name, account in accounts.items())
         key = next((account.signed_with for account in accounts.values() if account.signed_with), "")
         people = {name: dict(account.people) for name, account in accounts.items()}
-        write(self._folder / "logins", json.dumps({"key": key, "accounts": people}))
-        write(self._folder / "accounts", text)
+        write_whole(self._folder / "logins", json.dumps({"key": key, "accounts": people}), mode=0o600)
+        write_whole(self._folder / "accounts", text, mode=0o600)
         if self.running and self._process and self._process.stdin:
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()

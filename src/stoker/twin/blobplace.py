@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import errno
 import json
-import os
 import random
 import secrets
 import socket
@@ -13,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from stoker.errors import TwinFailed
+from stoker.files.whole import write_whole
 
 ACCOUNT, CONTAINER = "stokertwin", "runs"
 # Below those that systems hand out by themselves: it is to be free after a reboot, too.
@@ -40,7 +40,7 @@ def find_place(path: Path) -> Place:
         return Place(**json.loads(path.read_bytes()))
     except FileNotFoundError:
         place = Place(_free_port(), base64.b64encode(secrets.token_bytes(64)).decode())
-        write(path, json.dumps(asdict(place)))
+        write_whole(path, json.dumps(asdict(place)), mode=0o600)
         return place
     except (OSError, ValueError, TypeError) as error:
         raise TwinFailed(f"{path} cannot be read: {error}", hint=f"rm {path}") from error
@@ -51,14 +51,6 @@ def check_free(port: int) -> None:
         raise TwinFailed(
             f"another program has port {port}, where the twin keeps its blobs", hint=f"ss -ltnp 'sport = :{port}'"
         )
-
-
-def write(path: Path, text: str) -> None:
-    """Whole and private."""
-    part = path.with_name(f"{path.name}.part")
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        file.write(text)
-    part.replace(path)
 
 
 def _free_port() -> int:

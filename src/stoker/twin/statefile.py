@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from pathlib import Path
 
 from stoker.errors import TwinFailed
+from stoker.files.whole import write_whole
 from stoker.model import wire
 from stoker.twin.state import Cloud, Principal, name_uuid
 from stoker.twin.weather import Weather
@@ -26,11 +26,7 @@ def load(path: Path) -> Cloud | None:
 
 def save(path: Path, cloud: Cloud) -> None:
     """Survives a kill of the twin at any moment; not made to survive a power failure of this computer."""
-    part = path.with_name(f"{path.name}.part")
-    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(wire.dump(cloud))
-    part.replace(path)
+    write_whole(path, wire.dump(cloud), mode=0o600)
 
 
 def fresh(weather: Weather) -> Cloud:

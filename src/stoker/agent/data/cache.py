@@ -11,7 +11,6 @@ at all.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from stoker.agent.data import marks
+from stoker.files.lock import take
 
 _PIECE_BYTES = 4 << 20
 _PIN = re.compile(r"([0-9a-f]{64}) (\d+)\n")
@@ -73,10 +73,9 @@ class Cache:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "r+b", buffering=0) as part:
             try:
-                fcntl.flock(part, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # Whoever held the lock before may have finished, or removed it: then this is no longer the part.
-                mine = os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116
-            except (BlockingIOError, FileNotFoundError):
+                mine = take(fd) and os.path.samestat(os.fstat(fd), os.stat(path))  # noqa: PTH116
+            except FileNotFoundError:
                 mine = False
             yield part if mine else None
 

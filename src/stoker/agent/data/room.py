@@ -6,10 +6,9 @@ it. The one that was used longest ago goes first.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from stoker.agent.data.cache import Cache
 from stoker.agent.data.mounts import unmount_below
 from stoker.agent.nodefolder import remove_tree
 from stoker.errors import StoreFailed
+from stoker.files import lock
 
 SPARE_BYTES = 256 << 20  # left free on the disk for everybody else, whatever happens
 KEEP_FREE = 0.05  # of the disk stays free as long as there is something in the cache that may go
@@ -47,10 +47,11 @@ class Hold:
     def take(self) -> None:
         """Begins with nothing: what an earlier agent of this key left is removed."""
         self._cache.make()
-        with _alone(self._cache):  # nobody takes it for a dead one's between its making and its lock
+        with lock.held(self._cache.root / "lock"):  # nobody takes it for a dead one's between its making and its lock
             self.folder.mkdir(exist_ok=True, mode=0o700)
-            self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            descriptor = lock.claim(self.folder / "lock", timeout_s=None)
+            assert descriptor is not None
+            self._lock = descriptor
         unmount_below(self.folder)
         remove_tree(self.trees)
         self.trees.mkdir(mode=0o700)
@@ -65,7 +66,7 @@ class Hold:
     def reserve(self, wanted: Wants, limit_bytes: int | None) -> None:
         """Makes room for those of the contents that are not there, and keeps all of them from being removed as long as
         this node lives. Raises StoreFailed, with the figures, where there is no room to be had."""
-        with _alone(self._cache):
+        with lock.held(self._cache.root / "lock"):
             part = self._wants.with_suffix(".part")
             part.write_text("".join(f"{sha256} {size}\n" for sha256, size in wanted.items()))
             part.replace(self._wants)
@@ -169,27 +170,13 @@ def gigabytes(size_bytes: float) -> str:
 def _wanted_by_the_living(cache: Cache) -> Iterator[tuple[str, int]]:
     """What a node had whose agent is dead is removed: whoever is to end it has been told already, or never will."""
     for folder in sorted(cache.runs.iterdir()):
-        if not _lives(folder / "lock"):
+        if not lock.is_held(folder / "lock"):
             remove_hold(folder)
             continue
         with suppress(FileNotFoundError):
             for line in (folder / "wants").read_text().splitlines():
                 sha256, size = line.split()
                 yield sha256, int(size)
-
-
-def _lives(lock: Path) -> bool:
-    try:
-        fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
 
 
 def _drop_parts(cache: Cache, wanted: Wants) -> None:
@@ -199,13 +186,3 @@ def _drop_parts(cache: Cache, wanted: Wants) -> None:
             with cache.fetching(part.name) as mine:
                 if mine:
                     cache.drop_part(part.name)
-
-
-@contextmanager
-def _alone(cache: Cache) -> Iterator[None]:
-    lock = os.open(cache.root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)

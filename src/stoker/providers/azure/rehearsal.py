@@ -3,7 +3,6 @@ started again."""
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import NotSetUp, ProviderFailed
+from stoker.files.lock import is_held
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
@@ -90,7 +90,7 @@ class TwinProvider(AzureProvider):
             told = self._address()
             if told is None:
                 raise NotSetUp("the twin is down", hint="stoker twin up")
-            if not _is_held(self._folder / "twin.alive"):
+            if not is_held(self._folder / "twin.alive"):
                 if for_machines and not self._has_machines():
                     raise NotSetUp("the twin is down, and had no machines", hint="stoker twin up")
                 told = self._bring_back()
@@ -135,21 +135,6 @@ def twin_account(told: Mapping[str, Any]) -> Account:
         prices=f"{told['url']}/api/retail/prices",
         ca_file=told["authority"],
     )
-
-
-def _is_held(path: Path) -> bool:
-    """The twin holds this lock as long as it lives."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _write_private(path: Path, text: str) -> None:

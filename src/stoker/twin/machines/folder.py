@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
+from stoker.files.whole import write_whole
 from stoker.twin.machines import MachineSpec
 
 
@@ -59,10 +60,7 @@ class MachineFolder:
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    part = path.with_suffix(".part")
-    part.touch(mode=0o600)  # custom data may hold secrets
-    part.write_text(json.dumps(data), encoding="utf-8")
-    part.replace(path)
+    write_whole(path, json.dumps(data), mode=0o600)  # custom data may hold secrets
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from stoker.errors import TwinFailed
+from stoker.files.lock import claim
 from stoker.twin.machines import MachineSpec
 from stoker.twin.machines.folder import MachineFolder, write
 from stoker.twin.machines.process import Process
@@ -110,17 +109,10 @@ def boot(folder: MachineFolder, order: Mapping[str, Any], descriptors: Sequence[
 
 def _claim(folder: MachineFolder) -> int:
     """Waits for what a killed twin had half started to notice and to be gone: two cannot have one disk."""
-    lock = os.open(folder.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + _BOOT_S
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return lock
-        except BlockingIOError:
-            if time.monotonic() > until:
-                os.close(lock)
-                raise TwinFailed(f"the disk of machine {folder.name} is in use") from None
-            time.sleep(0.005)
+    lock = claim(folder.lock, _BOOT_S, pause_s=0.005)
+    if lock is None:
+        raise TwinFailed(f"the disk of machine {folder.name} is in use")
+    return lock
 
 
 def _start(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import TwinFailed
+from stoker.files.lock import claim
 from stoker.twin.machines import Acknowledged, MachineSpec, TokenFor, sshd
 from stoker.twin.machines.command import run_script
 from stoker.twin.machines.folder import MachineFolder, read, write
@@ -237,10 +237,7 @@ class Yard:
 
 
 def _lock(folder: Path) -> int:
-    key = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(key, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(key)
-        raise TwinFailed(f"the machines in {folder} belong to a twin that runs", hint="stoker twin down") from None
+    key = claim(folder / "lock")
+    if key is None:
+        raise TwinFailed(f"the machines in {folder} belong to a twin that runs", hint="stoker twin down")
     return key
