@@ -49,4 +49,4 @@ def _attempt(run: Run) -> Attempt:
 
 
 def _with(run: Run, attempt: Attempt) -> Run:
-    return replace(run, attempts=(*run.attempts[:-1], attempt))
+    return run.with_newest(attempt)

@@ -194,7 +194,7 @@ def burnt(run: Run, now: datetime) -> Decision:
     budget was raised meanwhile; what an administrator's limit says is asked when a node is chosen."""
     attempt, allowance = run.attempts[-1], own(run)
     ended = replace(attempt, state=AttemptState.ENDED, outcome=Outcome.BUDGET_REACHED, ended_at=attempt.ended_at or now)
-    run = _with_newest(run, replace(ended, spare=None))
+    run = run.with_newest(replace(ended, spare=None))
     offer = attempt.offer
     if allowance and (offer is None or meter.spent(run, now) + least(run, offer) > allowance.usd):
         return paused(run, allowance, now)
@@ -265,7 +265,7 @@ def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: d
     """The node does this by itself at about the same moment. A limit that many share may have shrunk below what is
     spent: then there is time to save all the same, since what is lost would have to be paid for again."""
     given_s = save_s(run) if left < 0 and allowance.again else max(left, 0.0)
-    lit = _with_newest(run, replace(attempt, fused=Notice(now, now + timedelta(seconds=given_s))))
+    lit = run.with_newest(replace(attempt, fused=Notice(now, now + timedelta(seconds=given_s))))
     text = f"attempt {attempt.number} has to save and stop: {allowance.whose} is nearly spent"
     return Decision(lit, (TellAgent(lit),)).noting(now, "fuse", text)
 
@@ -273,7 +273,7 @@ def _light(run: Run, attempt: Attempt, allowance: Allowance, left: float, now: d
 def _withdrawn(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision | None:
     if attempt.state.over:
         return None
-    kept = _with_newest(run, replace(attempt, fused=None))
+    kept = run.with_newest(replace(attempt, fused=None))
     text = f"attempt {attempt.number} may go on: {why}"
     return Decision(kept, (TellAgent(kept),)).noting(now, "fuse-withdrawn", text)
 
@@ -283,7 +283,7 @@ def _stopping(run: Run, now: datetime) -> Run:
     attempt = run.attempt
     if attempt is None or attempt.state.over:
         return run
-    return _with_newest(run, replace(attempt, fused=Notice(now, now + timedelta(seconds=save_s(run)))))
+    return run.with_newest(replace(attempt, fused=Notice(now, now + timedelta(seconds=save_s(run)))))
 
 
 def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:
@@ -293,7 +293,7 @@ def _unkept(run: Run, allowance: Allowance, now: datetime) -> Decision:
 
 
 def _without_spare(run: Run) -> Run:
-    return _with_newest(run, replace(run.attempt, spare=None)) if run.attempt and run.attempt.spare else run
+    return run.with_newest(replace(run.attempt, spare=None)) if run.attempt and run.attempt.spare else run
 
 
 def _working(run: Run) -> set[str]:
@@ -339,10 +339,6 @@ def _worked_usd(run: Run, now: datetime) -> Decimal:
 
 def _last_offer(run: Run) -> Offer | None:
     return next((one.offer for one in reversed(run.attempts) if one.offer), None)
-
-
-def _with_newest(run: Run, attempt: Attempt) -> Run:
-    return replace(run, attempts=(*run.attempts[:-1], attempt))
 
 
 def _cost(usd_per_hour: Decimal, seconds: float) -> Decimal:

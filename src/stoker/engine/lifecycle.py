@@ -57,7 +57,7 @@ def begin(run: Run, now: datetime, offer: Offer | None = None) -> Decision:
 
 def ask_ahead(run: Run, offer: Offer, now: datetime) -> Decision:
     """The newest attempt is about to be evicted: the node that will go on is asked for while it still saves."""
-    warned = _with_newest(run, replace(_newest(run), spare=offer))
+    warned = run.with_newest(replace(_newest(run), spare=offer))
     warned = meter.asked(warned, node_key(run, _newest(run).number + 1), offer.usd_per_hour, now)
     text = f"a {offer.size} in {offer.place} was asked for, to go on with"
     return Decision(warned, (StartSpare(warned),)).noting(now, "asked-ahead", text)
@@ -70,7 +70,7 @@ def give_up(run: Run, why: str, now: datetime) -> Decision:
     if run.state.ended:
         return Decision(run, stop)
     if run.attempt and not run.attempt.state.over:
-        run = _with_newest(run, replace(run.attempt, state=AttemptState.LOST, ended_at=now, message=why))
+        run = run.with_newest(replace(run.attempt, state=AttemptState.LOST, ended_at=now, message=why))
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130).doing(*stop)
     return _end(run, RunState.FAILED, now, why, 125).doing(*stop)
@@ -140,7 +140,7 @@ def _asking(run: Run, seen: Sighting, now: datetime) -> Decision:
     waits = f"waits until somebody repairs this: {seen.waits}" if seen.waits else run.reason
     after = replace(run, reason=waits, hint=seen.waits_hint if seen.waits else run.hint)
     if _newest(run).key in seen.unasked and (now - _newest(run).asked_at).total_seconds() > meter.MARK_S:
-        after = _with_newest(after, replace(_newest(run), asked_at=now))
+        after = after.with_newest(replace(_newest(run), asked_at=now))
     asked = Decision(after, (StartNode(after),))
     return asked.noting(now, "waits", f"the run {waits}") if waits != run.reason else asked
 
@@ -165,7 +165,7 @@ def _marked(run: Run, report: Report, now: datetime, *, final: bool = False) -> 
         return run
     first = not any(one.last for one in run.attempts[:-1])
     after = noted(_newest(run), report, now, first=first, final=final)
-    return run if after is _newest(run) else _with_newest(run, after)
+    return run if after is _newest(run) else run.with_newest(after)
 
 
 _AMOUNTS = (
@@ -192,7 +192,7 @@ def _progress(run: Run, report: Report, now: datetime) -> Decision:
         return Decision(run)
     run = replace(run, started_at=run.started_at or report.started_at, packages=report.packages or run.packages)
     running = replace(attempt, state=AttemptState.RUNNING, started_at=report.started_at)
-    after = _with_newest(replace(run, state=RunState.RUNNING), running)
+    after = replace(run, state=RunState.RUNNING).with_newest(running)
     return Decision(after).noting(now, "running", f"attempt {attempt.number} is running")
 
 
@@ -210,7 +210,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         stays=report.stays,
     )
     report = replace(report, message=ended.message, hint=ended.hint)
-    run = _amounts(_with_newest(run, ended), report)
+    run = _amounts(run.with_newest(ended), report)
     run = replace(
         run,
         started_at=run.started_at or report.started_at,
@@ -228,7 +228,7 @@ def _conclude(run: Run, report: Report, outcome: Outcome, now: datetime) -> Deci
         case Outcome.EVICTED:
             return _evicted(run, now)
         case Outcome.NOT_READY:
-            unfit = _with_newest(run, replace(ended, trouble=NOT_READY))
+            unfit = run.with_newest(replace(ended, trouble=NOT_READY))
             return _again_or_end(unfit, report.message or "its machine did not get ready", now)
         case Outcome.CANCELLED:  # nobody here asked for it: the machine was shut down under the agent
             return _again_or_end(run, report.message or "its node was shut down", now)
@@ -245,7 +245,7 @@ def _evicted(run: Run, now: datetime) -> Decision:
     """Evictions are the weather: they count neither as losses nor as failures. A move is no eviction at all."""
     attempt = _newest(run)
     state = AttemptState.MOVED if attempt.moving else AttemptState.EVICTED
-    run = _with_newest(run, replace(attempt, state=state, ended_at=attempt.ended_at or now))
+    run = run.with_newest(replace(attempt, state=state, ended_at=attempt.ended_at or now))
     if run.wish is Wish.CANCEL:
         return _end(run, RunState.CANCELLED, now, "cancelled", 130)
     if why := haste(run):
@@ -279,9 +279,9 @@ def _hear(run: Run, report: Report, now: datetime) -> Decision | None:
         what = "a restart of its machine" if returns else "its eviction"
         text = f"attempt {attempt.number} was given {left_s:.0f} s notice of {what}"
         heard = replace(attempt, notice=notice, notices=attempt.notices + 1)
-        return Decision(_with_newest(run, heard)).noting(now, "notice", text)
+        return Decision(run.with_newest(heard)).noting(now, "notice", text)
     if attempt.notice and not report.notice:
-        kept = _with_newest(run, replace(attempt, notice=None, spare=None))
+        kept = run.with_newest(replace(attempt, notice=None, spare=None))
         text = f"the notice of attempt {attempt.number} was withdrawn"
         return Decision(kept).noting(now, "notice-withdrawn", text)
     return None
@@ -291,7 +291,7 @@ def _refused(run: Run, why: str, now: datetime) -> Decision:
     """Said once for each attempt: a script that forges reports does so at every beat."""
     attempt = _newest(run)
     text = f"a report of attempt {attempt.number} was not used: {why}"
-    return Decision(_with_newest(run, replace(attempt, refused=why))).noting(now, "report-refused", text)
+    return Decision(run.with_newest(replace(attempt, refused=why))).noting(now, "report-refused", text)
 
 
 def _unusable(why: str) -> str:
@@ -300,7 +300,7 @@ def _unusable(why: str) -> str:
 
 def _lost(run: Run, why: str, now: datetime, trouble: str = "") -> Decision:
     lost = replace(_newest(run), state=AttemptState.LOST, ended_at=now, message=why, trouble=trouble)
-    return _again_or_end(_with_newest(run, lost), why, now)
+    return _again_or_end(run.with_newest(lost), why, now)
 
 
 def _again_or_end(run: Run, why: str, now: datetime) -> Decision:
@@ -327,10 +327,6 @@ def _end(run: Run, state: RunState, now: datetime, reason: str, exit_code: int) 
 
 def _newest(run: Run) -> Attempt:
     return run.attempts[-1]
-
-
-def _with_newest(run: Run, attempt: Attempt) -> Run:
-    return replace(run, attempts=(*run.attempts[:-1], attempt))
 
 
 def _failures(run: Run) -> int:

@@ -71,7 +71,7 @@ def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
         return Decision(run, (StartSpare(run),))
     if seen.spare.state is NodeState.GONE:
         refused = (*attempt.refusals, Refusal(attempt.spare, now))[-MOST_REFUSALS:]
-        after = _with_newest(run, replace(attempt, spare=None, refusals=refused))
+        after = run.with_newest(replace(attempt, spare=None, refusals=refused))
         why = seen.spare.reason or "it could not be had"
         stays = Decision(after, (StopNode(run.job.on, seen.spare.key),))
         return stays.noting(now, "stays", f"attempt {attempt.number} stays where it is: {why}")
@@ -82,7 +82,7 @@ def attend(run: Run, seen: Sighting, now: datetime) -> Decision:
 
 def _given_notice(run: Run, attempt: Attempt, why: str, now: datetime) -> Decision:
     notice = Notice(now, now + timedelta(seconds=NOTICE_S))
-    after = _with_newest(run, replace(attempt, notice=notice, moving=why))
+    after = run.with_newest(replace(attempt, notice=notice, moving=why))
     return Decision(after).noting(now, "moving", f"attempt {attempt.number} moves: {why}")
 
 
@@ -97,7 +97,3 @@ def _why(offer: Offer) -> str:
     if offer.spot:
         return f"there is time enough for {what}, which is cheaper"
     return f"there is too little time left for another eviction; {what} stays"
-
-
-def _with_newest(run: Run, attempt: Attempt) -> Run:
-    return replace(run, attempts=(*run.attempts[:-1], attempt))

@@ -66,7 +66,7 @@ def with_effort(run: Run, report: Report | None, *, under_way: bool = False) -> 
         return run
     if attempt.state.over and attempt.outcome is None:  # it was lost: nothing of its report has been kept
         run = replace(run, metrics=joined_metrics(run.metrics, report.metrics))
-    return replace(run, attempts=(*run.attempts[:-1], replace(attempt, effort=report.effort)))
+    return run.with_newest(replace(attempt, effort=report.effort))
 
 
 def _by_node(run: Run, now: datetime) -> Iterator[tuple[str, Sequence[Spell]]]:

@@ -25,7 +25,7 @@ def restored(run: Run, now: datetime) -> Run:
     newest = replace(
         run.attempts[-1], spare=None
     )  # it may be there: then it is released as any other that nobody needs
-    return replace(run, attempts=(*run.attempts[:-1], newest), restored_at=now)
+    return replace(run.with_newest(newest), restored_at=now)
 
 
 def without_starts(decision: Decision, now: datetime) -> Decision:

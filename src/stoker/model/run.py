@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -178,6 +178,10 @@ class Run:
     def attempt(self) -> Attempt | None:
         """The newest one."""
         return self.attempts[-1] if self.attempts else None
+
+    def with_newest(self, attempt: Attempt) -> Run:
+        """The same run, with this in the place of its newest attempt."""
+        return replace(self, attempts=(*self.attempts[:-1], attempt))
 
 
 @dataclass(frozen=True, slots=True)
