@@ -96,3 +96,8 @@ def test_since_names_what_it_expected(text: str) -> None:
 def test_every_value_has_words(seconds: float, size_bytes: int) -> None:
     assert words.duration(seconds)
     assert len(words.size(size_bytes)) <= 7
+
+
+def test_a_time_ago_that_no_calendar_has_is_a_mistake_and_no_traceback() -> None:
+    with pytest.raises(BadInput, match="--since"):
+        words.moment("99999999999d", datetime(2026, 1, 1, tzinfo=UTC))

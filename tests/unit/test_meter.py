@@ -138,8 +138,8 @@ def test_leftovers_and_spares_are_metered_each_to_its_attempt(make_run: Make, no
     both = Sighting(nodes=(sees(run).nodes[0], NodeSight(f"{run.id}-2", NodeState.UP, usd_per_hour=2 * HOUR)))
     run = meter.metered(run, both, after(now, 15))
     assert meter.rate(run) == 3 * HOUR
-    shares = meter.spent_by_attempt(run, after(now, 20))
-    assert shares == {1: Decimal("0.02"), 2: Decimal("0.02")}
+    shares = {spell.key: meter.cost(spell, after(now, 20)) for spell in run.spells}
+    assert shares == {f"{run.id}-1": Decimal("0.02"), f"{run.id}-2": Decimal("0.02")}
     assert sum(shares.values()) == meter.spent(run, after(now, 20))
 
 

@@ -19,7 +19,7 @@ import pytest
 from stoker.client import tree as module
 from stoker.client.digest import digest
 from stoker.client.oversize import largest_paths, size_text
-from stoker.client.tree import scan, write_blobs
+from stoker.client.tree import scan
 from stoker.errors import Missing, SnapshotRefused
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.blobstream import read_blobs
@@ -343,7 +343,7 @@ def test_missing_blobs_are_written_once_each(source: Path) -> None:
         (source / path).write_bytes(data)
     stream = io.BytesIO()
     wanted = [sha256(contents[path]) for path in ("a.py", "b.py", "c.py", "big.bin")]
-    write_blobs(scan(source), wanted, stream)
+    stream.writelines(scan(source).stream(wanted))
     stream.seek(0)
     assert {name: blob.read() for name, blob in read_blobs(stream)} == {
         sha256(data): data for data in contents.values()
@@ -359,7 +359,7 @@ def test_a_file_that_changed_after_the_scan_is_refused_by_name(source: Path, ind
     else:
         file.write_bytes({"other": b"print(2)\n", "shorter": b"print"}[change])
     with pytest.raises(SnapshotRefused, match=r"`train\.py` changed") as refused:
-        write_blobs(tree, [sha256(b"print(1)\n")], io.BytesIO())
+        list(tree.stream([sha256(b"print(1)\n")]))
     assert refused.value.hint == "try again"
     assert not index.exists()  # the next scan looks at everything
 
@@ -368,7 +368,7 @@ def test_a_file_that_only_grew_after_the_scan_is_sent_as_it_was(source: Path) ->
     tree = scan(source)
     (source / "train.py").write_bytes(b"print(1)\nprint(2)\n")
     stream = io.BytesIO()
-    write_blobs(tree, tree.files, stream)
+    stream.writelines(tree.stream(tree.files))
     stream.seek(0)
     assert [blob.read() for _, blob in read_blobs(stream)] == [b"print(1)\n"]
 

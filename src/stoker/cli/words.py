@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from datetime import datetime, timedelta
 
 from stoker.client.spelling import count as count  # those that programs spell out, too
 from stoker.client.spelling import duration as duration
 from stoker.errors import BadInput
+from stoker.model.fields import seconds_of
 
 _UNITS = (("d", 86400.0), ("h", 3600.0), ("m", 60.0), ("s", 1.0))
 
@@ -55,17 +55,13 @@ def signal_name(exit_code: int) -> str:
         return ""
 
 
-_SPAN = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
-
-
 def moment(text: str, now: datetime) -> datetime:
     """A time as `--since` takes it: `10m` ago, or an ISO time, which is local where it names no zone."""
-    span = _SPAN.fullmatch(text.replace(" ", ""))
-    if span and any(span.groups()):
-        parts = zip(span.groups(), _UNITS, strict=True)
-        return now - timedelta(seconds=sum(float(part) * unit[1] for part, unit in parts if part))
+    ago_s = seconds_of(text)
     try:
+        if ago_s is not None:
+            return now - timedelta(seconds=ago_s)
         return datetime.fromisoformat(text).astimezone(now.tzinfo)
-    except ValueError:
+    except (ValueError, OverflowError):  # the second for more days than a calendar has
         expected = "a time ago such as `10m` or `1h30m`, or a time such as `2025-01-31 14:00`"
         raise BadInput(f"--since: found `{text}`, expected {expected}") from None

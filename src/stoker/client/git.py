@@ -18,11 +18,6 @@ _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _REF = "ref: "
 
 
-def git_facts(root: Path) -> Git | None:
-    """None outside of a repository, before its first commit, or where git is not installed."""
-    return GitLook(root).facts()
-
-
 class GitLook:
     """A look at a repository, which goes on in the background until `facts` is asked for."""
 

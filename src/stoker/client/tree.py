@@ -122,12 +122,6 @@ def scan(
     return Tree(root, snapshot, files, index, tuple(screen.findings), tuple(found.matched))
 
 
-def write_blobs(tree: Tree, missing: Iterable[str], stream: BinaryIO) -> None:
-    """Writes what `tree.stream` gives."""
-    for chunk in tree.stream(missing):
-        stream.write(chunk)
-
-
 def _read(
     root: Path, path: str, hashes: StatIndex, now_ns: Callable[[], int]
 ) -> tuple[str, os.stat_result, list[Hit] | None] | None:

@@ -64,15 +64,6 @@ def rate(run: Run) -> Decimal:
     return sum((spell.usd_per_hour for spell in run.spells if spell.until is None), Decimal(0))
 
 
-def spent_by_attempt(run: Run, now: datetime) -> dict[int, Decimal]:
-    """By the attempt's number; their sum is `spent`. A spare that was never used counts to the attempt it was for."""
-    sums: dict[int, Decimal] = {}
-    for spell in run.spells:
-        number = int(spell.key.rpartition("-")[2])
-        sums[number] = sums.get(number, Decimal(0)) + cost(spell, now)
-    return sums
-
-
 def price_events(before: Run, after: Run, now: datetime) -> tuple[Event, ...]:
     """Prices that changed under a node, for the timeline."""
     was = {spell.key: spell.usd_per_hour for spell in before.spells if spell.until is None}

@@ -158,22 +158,24 @@ class Duration:
     expected: str = "a time such as `90s`, `30m`, `1h30m` or `2d`"
 
     def read(self, value: Plain, path: str) -> float:
-        seconds = self._seconds(value)
+        seconds = seconds_of(value)
         if seconds is None or not 0 < seconds < 1e10:
             raise wrong(path, value, self)
         return seconds
 
-    def _seconds(self, value: Plain) -> float | None:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value) if abs(value) < 1e10 else None
-        found = _DURATION.fullmatch(value.replace(" ", "")) if isinstance(value, str) and len(value) < 40 else None
-        if not found or not any(found.groups()):
-            return None
-        sizes = (86400, 3600, 60, 1)
-        return sum(float(part) * size for part, size in zip(found.groups(), sizes, strict=True) if part)
-
     def schema(self) -> dict[str, Any]:
         return {"anyOf": [{"type": "string", "pattern": r"^(\d+(\.\d+)?[dhms] ?)+$"}, {"type": "number"}]}
+
+
+def seconds_of(value: Plain) -> float | None:
+    """What a length of time such as `1h30m` or `90` means; None where it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if abs(value) < 1e10 else None
+    found = _DURATION.fullmatch(value.replace(" ", "")) if isinstance(value, str) and len(value) < 40 else None
+    if not found or not any(found.groups()):
+        return None
+    sizes = (86400, 3600, 60, 1)
+    return sum(float(part) * size for part, size in zip(found.groups(), sizes, strict=True) if part)
 
 
 @dataclass(eq=False, repr=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import PurePosixPath, PureWindowsPath
@@ -424,7 +424,3 @@ def _clashes(job: Job) -> list[Problem]:
     return problems + [
         Problem(f"env.{name}", "the name of a secret", "a name that `secrets` does not list") for name in both
     ]
-
-
-def field_names() -> list[str]:
-    return [one.name for one in fields(Job)]

@@ -37,11 +37,6 @@ class Azurite:
     def account_key(self) -> Credential:
         return Credential(CredentialKind.ACCOUNT_KEY, {"key": KEY})
 
-    @property
-    def connection_string(self) -> Credential:
-        text = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={self.endpoint};"
-        return Credential(CredentialKind.CONNECTION_STRING, {"text": text})
-
     def sas(self, url: str, permissions: str = "racwdl", for_s: float = 3600) -> Credential:
         """For the container of a URL; one that has ended where `for_s` is negative."""
         return Credential(CredentialKind.SAS, {"token": service_sas(locate(url), KEY, permissions, for_s)})

@@ -31,14 +31,3 @@ class Clock:
     def wall(self, moment: float) -> datetime:
         start, unix, _ = self._anchor
         return datetime.fromtimestamp(unix + (moment - start) / self._speed, UTC)
-
-
-class FixedClock(Clock):
-    """For tests of transitions: it moves when told to."""
-
-    def __init__(self, start: float = 0.0) -> None:
-        super().__init__(start)
-        self.moment = start
-
-    def now(self) -> float:
-        return self.moment

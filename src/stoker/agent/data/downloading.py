@@ -47,13 +47,11 @@ class Tally:
     size_bytes: int = 0  # to fetch in all
     files: int = 0
     done_bytes: int = 0  # that came from the store
-    done_files: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(self, size_bytes: int, files: int = 0) -> None:
+    def add(self, size_bytes: int) -> None:
         with self.lock:
             self.done_bytes += size_bytes
-            self.done_files += files
 
 
 class Download:
@@ -106,7 +104,7 @@ class Download:
         """False where another process is at it."""
         known = (one.sha256, one.size_bytes) if one.sha256 else self._cache.pinned(one.name)
         if known and known[1] == one.size_bytes and self._cache.has(*known):
-            self._done(one, known[0], 0)
+            self.found[one.name] = known[0]
             return True
         with self._cache.fetching(one.name) as part:
             if part is None:
@@ -127,12 +125,8 @@ class Download:
         if not one.sha256:
             self._cache.pin(one.name, sha256, one.size_bytes)
         self.fetched.append(sha256)
-        self._done(one, sha256, 1)
-        return True
-
-    def _done(self, one: Wanted, sha256: str, files: int) -> None:
         self.found[one.name] = sha256
-        self._tally.add(0, files)
+        return True
 
     def _fill(self, part: BinaryIO, one: Wanted) -> str:
         """Writes what is missing; the hash, or an empty text where it is wrong: then the part is empty again."""

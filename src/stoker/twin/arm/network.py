@@ -15,7 +15,6 @@ from stoker.twin.refusal import Refused, invalid, not_found, parent_not_found
 from stoker.twin.state import Charge, Cloud, Resource
 
 NETWORKS = "Microsoft.Network/virtualNetworks"
-SUBNETS = "Microsoft.Network/virtualNetworks/subnets"
 RULES = "Microsoft.Network/networkSecurityGroups"
 ADDRESSES = "Microsoft.Network/publicIPAddresses"
 NICS = "Microsoft.Network/networkInterfaces"
