@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.newest import newest
-from stoker.checkpoint.exact import places, sidecar, versions
+from stoker.checkpoint import versions
+from stoker.checkpoint.exact import places, sidecar
 from stoker.checkpoint.exact.places import Loop
 from stoker.errors import JobInvalid
 from stoker.model.checkpoint import CheckpointSet
