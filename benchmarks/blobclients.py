@@ -25,8 +25,8 @@ from concurrent.futures import ThreadPoolExecutor
 from stoker.stores.credential import Credential
 from stoker.stores.granting import grant
 from stoker.stores.opening import open_granted
-from stoker.stores.still import mark_of
-from stoker.stores.transfer import Item, download, upload
+from stoker.stores.transfer.still import mark_of
+from stoker.stores.transfer.files import Item, download, upload
 
 way, folder, endpoint, container, key, _ = sys.argv[1:]
 held = Credential("account-key", {"key": key})

@@ -15,7 +15,7 @@ from benchmarks.blobclients import BlobClient, Trip, clients, measured
 from benchmarks.commands import workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import REPOSITORY, VENV, Stoker, installed
-from stoker.stores.azure import WRITE, service_sas
+from stoker.stores.azure.rights import WRITE, service_sas
 from stoker.stores.location import locate
 from stoker.testing.services import KEY, Azurite, run_azurite
 
@@ -32,7 +32,7 @@ from stoker.client.data.folder import look
 from stoker.client.progress import Progress
 from stoker.client.statindex import StatIndex
 from stoker.model.dataset import Manifest
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 folder, root = map(Path, sys.argv[1:])
 adopting = Adopting(FolderStore(root / "data"), StatIndex(None), lambda sha256: False, Progress())

@@ -26,7 +26,7 @@ from stoker.model import layout
 from stoker.model.job import Job
 from stoker.model.orders import Orders
 from stoker.model.wire import dump
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 Found = TypeVar("Found")
 

@@ -16,9 +16,9 @@ from stoker.model import layout
 from stoker.server.api import logs
 from stoker.server.removal import remove_run
 from stoker.stores import Store
-from stoker.stores.azure import service_sas
-from stoker.stores.containers import container_of
-from stoker.stores.folder import FolderStore
+from stoker.stores.azure.containers import container_of
+from stoker.stores.azure.rights import service_sas
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.granting import grant
 from stoker.stores.location import locate
 from stoker.stores.nodeaccess import open_access

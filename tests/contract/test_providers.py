@@ -17,7 +17,7 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.providers import Provider, Setup
 from stoker.providers.local import LocalProvider
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.testing.fake_provider import FakeProvider, RestoringFakeProvider
 from stoker.testing.providers import ProviderContract
 

@@ -24,7 +24,7 @@ from stoker.model.orders import Orders, Wish, Wishes
 from stoker.model.report import Phase, Report
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump, load
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 PATIENCE_S = 40.0
 RUN = "r1"

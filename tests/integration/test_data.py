@@ -35,11 +35,11 @@ from stoker.errors import BadInput, Conflict, Corrupt, DatasetRefused, FileChang
 from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
 from stoker.stores import Store
-from stoker.stores.bucket import Bucket
 from stoker.stores.credential import NOTHING, Credential
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_by_itself
-from stoker.stores.objectstore import ObjectStore
+from stoker.stores.objects.bucket import Bucket
+from stoker.stores.objects.segments import ObjectStore
 from stoker.stores.opening import open_store
 
 KINDS = ["folder", "azurite", "s3"]

@@ -19,7 +19,7 @@ from stoker.model import layout
 from stoker.model.orders import Orders
 from stoker.model.report import Outcome, Report
 from stoker.model.wire import dump, load
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 # One rank on each node. Dropout draws from each rank's own random state, so that a rank that went on with another's, or
 # from another step, would end elsewhere.

@@ -20,8 +20,8 @@ from shell import Shell, made_shell
 from services import KEY, Azurite
 from stoker.model import layout
 from stoker.stores.access import Access
-from stoker.stores.blobclient import sas_expires_at
-from stoker.stores.containers import container_of
+from stoker.stores.azure.client import sas_expires_at
+from stoker.stores.azure.containers import container_of
 from stoker.stores.location import locate
 from stoker.stores.opening import open_store
 

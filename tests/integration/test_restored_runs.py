@@ -14,7 +14,7 @@ from stoker.model import layout, wire
 from stoker.model.run import Run, RunState
 from stoker.server.datasettable import DatasetRecord
 from stoker.stores import sealed
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 # Works until somebody says that it may end.
 WORKS = """

@@ -21,9 +21,9 @@ from stoker.stores import Store
 from stoker.stores.access import Access, Route
 from stoker.stores.location import locate
 from stoker.stores.nodeaccess import open_access
-from stoker.stores.s3client import keys_text
-from stoker.stores.sigv4 import Keys
-from stoker.stores.sts import policy
+from stoker.stores.s3.client import keys_text
+from stoker.stores.s3.sigv4 import Keys
+from stoker.stores.s3.sts import policy
 
 CODE, OTHER_CODE = layout.code("1" * 64), layout.code("1" * 63)
 ANTS, BEES = layout.manifest("ants", "2" * 64), layout.manifest("bees", "3" * 64)

@@ -15,12 +15,12 @@ from stoker.errors import AlreadyThere, Corrupt, FileChanged, Missing, StoreDeni
 from stoker.server.removal import remove_run
 from stoker.stores import Store
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.downloading import part_of
 from stoker.stores.granting import grant
 from stoker.stores.nodeaccess import open_access
 from stoker.stores.opening import open_store
-from stoker.stores.still import mark_of
-from stoker.stores.transfer import Item, download, upload
+from stoker.stores.transfer.downloading import part_of
+from stoker.stores.transfer.files import Item, download, upload
+from stoker.stores.transfer.still import mark_of
 
 
 @pytest.fixture
@@ -340,7 +340,7 @@ def test_a_run_that_is_removed_leaves_no_container(azurite: Azurite) -> None:
 
 
 def test_a_listing_of_several_pages_is_complete(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stoker.stores.blobclient.PAGE", 3)
+    monkeypatch.setattr("stoker.stores.azure.client.PAGE", 3)
     url = azurite.new_container()
     keys = {f"data/{number}" for number in range(10)} | {f"runs/{number:04x}/x" for number in range(5)}
     whole = open_store(url, azurite.account_key)

@@ -18,8 +18,8 @@ import pytest
 from services import INSTALLED
 from stoker.errors import AzuriteMissing
 from stoker.stores import Store
-from stoker.stores.azure import account_sas
-from stoker.stores.containers import Account as Containers
+from stoker.stores.azure.containers import Account as Containers
+from stoker.stores.azure.rights import account_sas
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import locate
 from stoker.stores.opening import open_store

@@ -23,8 +23,8 @@ from stoker.server.stores import Stores
 from stoker.server.storetable import StoreTable, read_copy
 from stoker.stores import sealed
 from stoker.stores.access import Access
-from stoker.stores.blobclient import sas_expires_at
-from stoker.stores.containers import LONGEST_CONTAINER, container_of
+from stoker.stores.azure.client import sas_expires_at
+from stoker.stores.azure.containers import LONGEST_CONTAINER, container_of
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant
 from stoker.stores.location import locate

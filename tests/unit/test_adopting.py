@@ -15,7 +15,7 @@ from stoker.client.data.folder import look
 from stoker.client.progress import Progress
 from stoker.client.statindex import StatIndex
 from stoker.errors import DatasetRefused
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 
 def key(sha256: str) -> str:

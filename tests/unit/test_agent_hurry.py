@@ -17,7 +17,7 @@ from stoker.errors import Missing, StoreUnavailable
 from stoker.model import layout
 from stoker.model.job import Job
 from stoker.model.orders import Orders
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 ORDERS = Orders("r", "ants-1", 1, 0, "key", Job(name="ants", run="true"), "s", "")
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import BadInput, Corrupt
-from stoker.stores.blobstream import CHUNK_BYTES, Item, blob_stream, read_blobs, stream_bytes
-from stoker.stores.verified import Verified
+from stoker.stores.transfer.verified import Verified
+from stoker.stores.trees.blobstream import CHUNK_BYTES, Item, blob_stream, read_blobs, stream_bytes
 
 
 def sha256(data: bytes) -> str:

@@ -17,7 +17,7 @@ from stoker.model.checkpointpaths import CheckpointPaths, is_folder
 from stoker.model.job import Job
 from stoker.model.orders import Orders
 from stoker.model.wire import dump
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 
 @pytest.mark.parametrize(

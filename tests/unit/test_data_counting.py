@@ -9,7 +9,7 @@ import pytest
 
 from stoker.client.data.counting import Counted
 from stoker.errors import StoreUnavailable
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.testing.memory_store import MemoryStore
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import Missing, StoreFailed
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from stoker.model.lease import Lease
 from stoker.model.orders import Orders
 from stoker.model.report import Effort, Phase, Report
 from stoker.model.wire import dump
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 HOUR = 3600.0
 ORDERS = Orders("r", "ants-1", 1, 0, "key", Job(name="ants", run="true", time_limit=6 * HOUR), "s", "")

@@ -12,7 +12,7 @@ from stoker.agent.choosing import Care
 from stoker.agent.growing import QUIET_S
 from stoker.agent.watching import STREAM_S
 from stoker.model.checkpoint import CheckpointSet
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 
 @pytest.fixture

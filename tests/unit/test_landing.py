@@ -15,8 +15,8 @@ import pytest
 
 from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused, StoreFailed
 from stoker.model.snapshot import Entry, EntryKind
-from stoker.stores.blobstream import blob_stream, read_blobs
-from stoker.stores.landing import MARKER, Landing, choose_folder
+from stoker.stores.trees.blobstream import blob_stream, read_blobs
+from stoker.stores.trees.landing import MARKER, Landing, choose_folder
 
 
 def sha256(data: bytes) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stoker.stores import pastcache
-from stoker.stores.pastcache import PIECE_BYTES, read_past_cache
+from stoker.stores.transfer import pastcache
+from stoker.stores.transfer.pastcache import PIECE_BYTES, read_past_cache
 
 
 def read(path: Path, size: int, rooms: int = 1) -> bytes:

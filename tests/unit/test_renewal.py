@@ -15,7 +15,7 @@ from stoker.model.lease import Lease
 from stoker.model.wire import dump
 from stoker.stores import sealed
 from stoker.stores.access import Access, Route
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.sealed import new_key, seal
 
 ORDERS = layout.orders("r", 1)

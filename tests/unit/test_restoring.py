@@ -20,7 +20,7 @@ from stoker.model.checkpoint import CheckpointSet, Fence, claim, visible
 from stoker.model.job import Job
 from stoker.model.orders import Orders
 from stoker.model.wire import dump, load
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 RUN = "r1"
 

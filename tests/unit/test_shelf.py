@@ -12,10 +12,10 @@ from stoker.errors import Corrupt, Missing
 from stoker.model import layout, wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.server.shelf import Shelf
-from stoker.stores.blobstream import Item, blob_stream
-from stoker.stores.bundle import GLANCE_BYTES, SMALL_BYTES, Bundle
-from stoker.stores.objectstore import SEGMENT_BYTES
-from stoker.stores.unpack import unpack
+from stoker.stores.objects.segments import SEGMENT_BYTES
+from stoker.stores.trees.blobstream import Item, blob_stream
+from stoker.stores.trees.bundle import GLANCE_BYTES, SMALL_BYTES, Bundle
+from stoker.stores.trees.unpack import unpack
 from stoker.testing.memory_store import MemoryStore
 
 FILES = {"a.py": b"print(1)", "b/c.py": b"print(1)", "b/d.py": b"", "big.bin": bytes(SMALL_BYTES + 1), "e.sh": b"ls"}

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from stoker.errors import StoreUnavailable
-from stoker.stores.wire import Reply, Request, Wire
+from stoker.stores.objects.wire import Reply, Request, Wire
 
 LARGE = os.urandom(3_000_001)
 BODIES = {"/empty": b"", "/small": b"small", "/edge": LARGE[: 512 << 10], "/large": LARGE}

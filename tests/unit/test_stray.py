@@ -13,7 +13,7 @@ from stoker.model.job import Job
 from stoker.model.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.model.wire import load
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 JOB = Job(name="a", run="b", outputs="out", checkpoints=["ckpt", "*.ckpt"])
 ORDERS = Orders("r", "a-1", 1, 0, "key", JOB, "s", "python3")

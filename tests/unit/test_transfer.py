@@ -13,8 +13,8 @@ import pytest
 
 from stoker.errors import Corrupt, FileChanged, Missing, StoreFailed, StoreUnavailable
 from stoker.stores import Store
-from stoker.stores.folder import FolderStore
-from stoker.stores.transfer import Item, download, upload
+from stoker.stores.folder.store import FolderStore
+from stoker.stores.transfer.files import Item, download, upload
 from stoker.testing.memory_store import MemoryStore
 
 NAMES = ["plain", "with space", "ünï cødé 日本語", "a:b?c*d", "#", "%2e%2e", "-", ".hidden", "n" * 200]

@@ -22,7 +22,7 @@ from stoker.client.oversize import largest_paths, size_text
 from stoker.client.tree import scan
 from stoker.errors import Missing, SnapshotRefused
 from stoker.model.snapshot import Entry, EntryKind
-from stoker.stores.blobstream import read_blobs
+from stoker.stores.trees.blobstream import read_blobs
 
 
 def later() -> int:

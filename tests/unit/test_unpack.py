@@ -13,8 +13,8 @@ from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused
 from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores import Store
-from stoker.stores.folder import FolderStore
-from stoker.stores.unpack import unpack
+from stoker.stores.folder.store import FolderStore
+from stoker.stores.trees.unpack import unpack
 from stoker.testing.memory_store import MemoryStore
 
 

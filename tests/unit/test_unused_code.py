@@ -18,7 +18,7 @@ from stoker.server.arrivals import PATIENCE_S, Arrivals
 from stoker.server.shelf import Shelf
 from stoker.server.unusedcode import UnusedCode
 from stoker.stores import Store
-from stoker.stores.blobstream import blob_stream
+from stoker.stores.trees.blobstream import blob_stream
 from stoker.testing.memory_store import MemoryStore
 
 

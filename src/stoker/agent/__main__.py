@@ -18,7 +18,7 @@ from stoker.agent.processes import MARK
 from stoker.files.lock import claim
 from stoker.model import layout
 from stoker.stores import Store
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 if TYPE_CHECKING:
     from stoker.agent.tenant import Tenancy

@@ -14,7 +14,7 @@ from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.orders import Orders
 from stoker.model.snapshot import EntryKind, Snapshot
 from stoker.stores import Store
-from stoker.stores.unpack import unpack
+from stoker.stores.trees.unpack import unpack
 
 
 def carry_over(store: Store, orders: Orders, folder: NodeFolder, tell: Tell) -> Snapshot:

@@ -12,7 +12,7 @@ from stoker.agent.naming import folders_of, numbers_in
 from stoker.agent.pointers import speaks_of
 from stoker.agent.watching import Found, Unkept, Watch
 from stoker.model.checkpointpaths import BESIDE
-from stoker.stores.still import Mark
+from stoker.stores.transfer.still import Mark
 
 HURRIED_QUIET_S = 0.25  # the same in a hurry
 HURRIED_STARVED_S = 0.75

@@ -13,7 +13,7 @@ from pathlib import Path
 from stoker.agent.contents import open_still
 from stoker.agent.growing import QUIET_S
 from stoker.agent.watching import Found, Unkept, Watch
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 TOLD_AFTER_S = 5.0  # without a moment in which it held still
 HURRIED_QUIET_S = 0.25

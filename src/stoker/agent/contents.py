@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 from stoker.errors import Corrupt, Missing
 from stoker.stores import Store
-from stoker.stores.still import Mark, Still, mark_of
+from stoker.stores.transfer.still import Mark, Still, mark_of
 
 SMALL_BYTES = 4 << 20  # up to here a file is read once, into memory
 PIECE_BYTES = 4 << 20

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from stoker.agent.choosing import JOURNALS, TICK_NS
 from stoker.agent.contents import open_still
 from stoker.agent.watching import Found, Unkept
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 HEADER = b"SQLite format 3\0"
 LEAST_EVERY_S = 1.0  # between two copies of the same database

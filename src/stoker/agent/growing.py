@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from stoker.agent.naming import Companions, Partners, folders_of, is_shard, kind_of, numbers_in, place_of
 from stoker.agent.watching import Found, Watch
 from stoker.model.snapshot import EntryKind
-from stoker.stores.still import Mark
+from stoker.stores.transfer.still import Mark
 
 PARTIAL_S = 10.0  # a file that has held still for so long is not waited with for others beside it
 QUIET_S = 1.0  # files of one folder that were written further apart than this are not of one checkpoint

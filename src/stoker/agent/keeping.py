@@ -31,7 +31,7 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
-from stoker.stores.still import Mark
+from stoker.stores.transfer.still import Mark
 
 MOST_FACTS = 256
 OPEN_TOLD_S = 0.5  # a file that is open for so long when the machine is about to go may not be finished in time

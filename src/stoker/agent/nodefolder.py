@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stoker.stores.clearing import clear
+from stoker.stores.trees.clearing import clear
 
 
 class NodeFolder:

@@ -18,7 +18,7 @@ from stoker.files.lock import claim
 from stoker.model.orders import Orders
 from stoker.model.wire import load
 from stoker.stores import Store
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.sealed import unverified
 
 UNSHIPPED = 3  # the exit code

@@ -21,7 +21,7 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump
 from stoker.stores import Store
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 EVERY_S = 2.0
 QUIET_S = 1.0  # a file that changed within this time is left for a later look

@@ -16,7 +16,7 @@ from stoker.agent.contents import open_still
 from stoker.agent.naming import numbers_in
 from stoker.agent.openlimit import room_for
 from stoker.agent.watching import Found
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 SMALL_BYTES = 1 << 20  # up to here a file that may be rewritten in place is read at once
 MOST_READ_BYTES = 32 << 20  # of all of them together

@@ -30,9 +30,9 @@ from stoker.model.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump
 from stoker.stores import Store
-from stoker.stores.reader import open_object
-from stoker.stores.unpack import unpack
-from stoker.stores.verified import Verified
+from stoker.stores.transfer.reader import open_object
+from stoker.stores.transfer.verified import Verified
+from stoker.stores.trees.unpack import unpack
 
 TRY_FOR_S = 60.0  # a store that fails
 WAIT_FOR_S = 900.0  # one that cannot be reached, or refuses what this node was given: somebody repairs that

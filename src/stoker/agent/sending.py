@@ -15,7 +15,7 @@ from stoker.agent.openlimit import room_for
 from stoker.agent.pins import Pins
 from stoker.agent.watching import Found, Unkept
 from stoker.model.snapshot import Entry
-from stoker.stores.still import mark_of
+from stoker.stores.transfer.still import mark_of
 
 _REPLACED = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # by nothing, by a link, by a folder or a pipe
 

@@ -19,7 +19,7 @@ from stoker.model.report import Outcome
 from stoker.model.snapshot import Entry, Snapshot
 from stoker.model.wire import dump
 from stoker.stores import Store
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 MOST_BYTES = 1_000_000_000
 MOST_FILES = 1000

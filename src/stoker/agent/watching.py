@@ -17,7 +17,7 @@ from stoker.agent.present import present
 from stoker.agent.tree import walk
 from stoker.model.checkpointpaths import BESIDE, CheckpointPaths
 from stoker.model.snapshot import Entry, EntryKind
-from stoker.stores.still import Mark, mark_of
+from stoker.stores.transfer.still import Mark, mark_of
 
 FINE_NS = 1000  # a time of the last write that is no multiple of this was set by the system
 STREAM_S = 5.0  # a file that is open for writing for this long and hardly grows is a log, not a checkpoint

@@ -18,8 +18,8 @@ from stoker.errors import Corrupt, Missing, ServerUnavailable
 from stoker.model import untrusted
 from stoker.model.run import Run, RunState
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
-from stoker.stores.blobstream import read_blobs
-from stoker.stores.landing import Landing, choose_folder
+from stoker.stores.trees.blobstream import read_blobs
+from stoker.stores.trees.landing import Landing, choose_folder
 
 _TRIES = 3
 

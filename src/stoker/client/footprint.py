@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stoker.client.settings import Settings
 from stoker.model.home import Home
-from stoker.stores.clearing import clear
+from stoker.stores.trees.clearing import clear
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _REST = "settings, logs and the addresses of server and accounts"

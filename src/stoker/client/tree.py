@@ -21,7 +21,7 @@ from stoker.client.statindex import StatIndex
 from stoker.client.walk import unreadable, walk
 from stoker.errors import Corrupt, Missing, SnapshotRefused
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
-from stoker.stores.blobstream import Item, blob_stream
+from stoker.stores.trees.blobstream import Item, blob_stream
 
 _TRIES = 3  # for a file that changes while it is read
 

@@ -16,10 +16,10 @@ from stoker.server.keychain import Keychain
 from stoker.server.stores import Stores
 from stoker.stores import sealed
 from stoker.stores.access import Access, Route
-from stoker.stores.bucket import Prepares
 from stoker.stores.credential import CredentialKind
 from stoker.stores.granting import grant, splits
 from stoker.stores.location import StoreKind, locate
+from stoker.stores.objects.bucket import Prepares
 
 FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store
 _LONGER = 6  # so many times as long a node may still read its next access, and nothing else, and change nothing

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stoker.files.lock import take
 from stoker.model.sharedvenv import lock_of, users_of, venv_used
-from stoker.stores.clearing import clear
+from stoker.stores.trees.clearing import clear
 
 
 def remove_unused(folder: Path, runs: Callable[[], set[str]]) -> int:

@@ -24,7 +24,7 @@ from stoker.server.clock import Clock
 from stoker.server.goodsets import good_sets
 from stoker.server.stores import Stores
 from stoker.stores import Store
-from stoker.stores.transfer import Item, download, upload
+from stoker.stores.transfer.files import Item, download, upload
 
 BEFORE = 0  # the number of the attempt that a copied checkpoint counts to: before the first
 

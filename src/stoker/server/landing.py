@@ -7,8 +7,8 @@ from pathlib import Path
 from stoker.model.run import Run, RunState
 from stoker.server.parcels import brought
 from stoker.stores import Store
-from stoker.stores.landing import Landing, choose_folder
-from stoker.stores.readahead import open_in_order
+from stoker.stores.transfer.readahead import open_in_order
+from stoker.stores.trees.landing import Landing, choose_folder
 
 
 def land(store: Store, run: Run, parent: Path) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stoker.model import layout
 from stoker.stores import Store
-from stoker.stores.bucket import RemovesBelow
+from stoker.stores.objects.bucket import RemovesBelow
 
 
 def remove_run(store: Store, run_id: str) -> None:

@@ -15,11 +15,11 @@ from stoker.model.store import FOLDER
 from stoker.server.arrivals import Arrivals
 from stoker.server.stores import Stores
 from stoker.stores import Store
-from stoker.stores.blobstream import read_blobs
-from stoker.stores.bundle import GLANCE_BYTES, Bundle, write_bundle
-from stoker.stores.manifest import verified
 from stoker.stores.pacing import NEAR, pacing
-from stoker.stores.reader import open_object
+from stoker.stores.transfer.reader import open_object
+from stoker.stores.trees.blobstream import read_blobs
+from stoker.stores.trees.bundle import GLANCE_BYTES, Bundle, write_bundle
+from stoker.stores.trees.manifest import verified
 
 _IN_MEMORY_BYTES = 8 << 20
 

@@ -16,7 +16,7 @@ from stoker.server.keychain import Keychain
 from stoker.server.storetable import StoreTable
 from stoker.stores import Store
 from stoker.stores.credential import NOTHING, Credential, CredentialKind
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.location import locate
 from stoker.stores.opening import open_store
 

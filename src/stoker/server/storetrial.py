@@ -13,7 +13,7 @@ from stoker.model.store import StoreFinding
 from stoker.server.reach import reach
 from stoker.server.storecheck import Subject, check
 from stoker.server.stores import Stores
-from stoker.stores.blobclient import sas_expires_at
+from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.granting import grant, splits
 from stoker.stores.location import StoreKind, locate

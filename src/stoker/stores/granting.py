@@ -22,10 +22,10 @@ def grant(
     if location.kind is StoreKind.FOLDER:
         return Access(tuple(_folder_route(location.prefix, prefix, prefix in writes) for prefix in _all(reads, writes)))
     if location.kind is StoreKind.AZURE:
-        from stoker.stores.sas import grant_azure
+        from stoker.stores.azure.sas import grant_azure
 
         return grant_azure(location, credential or NOTHING, reads=reads, writes=writes, for_s=for_s)
-    from stoker.stores.sts import grant_s3
+    from stoker.stores.s3.sts import grant_s3
 
     return grant_s3(location, credential or NOTHING, reads=reads, writes=writes, for_s=for_s)
 
@@ -35,7 +35,7 @@ def splits(store_url: str, credential: Credential) -> bool:
     location = locate(store_url)
     if location.kind is not StoreKind.AZURE:
         return True
-    from stoker.stores.azure import rights
+    from stoker.stores.azure.rights import rights
 
     return rights(location, credential)[1].splits
 

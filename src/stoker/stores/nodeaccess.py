@@ -10,7 +10,7 @@ from typing import BinaryIO
 from stoker.errors import StoreDenied
 from stoker.stores import Store, Stored
 from stoker.stores.access import Access, Route
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.location import Location, StoreKind, locate
 from stoker.stores.streaming import stream
 
@@ -126,9 +126,9 @@ def open_by_itself(route: Route) -> Store:
         # What a node commits is what a run resumes from. Its orders were there: a root that is not is away.
         return folder_of(route, durable=True, makes_root=False)
     if location.kind is StoreKind.AZURE:
-        from stoker.stores.blobclient import open_blobs  # http costs a local agent 20 ms, which it does not need
+        from stoker.stores.azure.client import open_blobs  # http costs a local agent 20 ms, which it does not need
 
         return open_blobs(location, route.token)
-    from stoker.stores.s3client import open_bucket
+    from stoker.stores.s3.client import open_bucket
 
     return open_bucket(location, route.token)

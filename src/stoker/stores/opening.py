@@ -7,7 +7,7 @@ from pathlib import Path
 from stoker.stores import Store
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import NOTHING, Credential, CredentialKind
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.location import StoreKind, locate
 from stoker.stores.nodeaccess import AccessStore, folder_of, place_of
 
@@ -17,7 +17,7 @@ def open_store(url: str, credential: Credential | None = None) -> Store:
     location = locate(url)
     if location.kind is StoreKind.FOLDER:
         return FolderStore(Path(location.prefix))
-    from stoker.stores.objects import open_objects  # obstore takes longer to load than most commands may
+    from stoker.stores.objects.library import open_objects  # obstore takes longer to load than most commands may
 
     return open_objects(location, credential or NOTHING)
 
@@ -31,8 +31,8 @@ def _open_route(route: Route) -> Store:
     location = place_of(route)
     if location.kind is StoreKind.FOLDER:
         return folder_of(route)
-    from stoker.stores.objects import open_objects  # as above
-    from stoker.stores.s3client import keys_from_text
+    from stoker.stores.objects.library import open_objects  # as above
+    from stoker.stores.s3.client import keys_from_text
 
     if location.kind is StoreKind.AZURE:
         return open_objects(

@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from stoker.stores.clearing import clear
+from stoker.stores.trees.clearing import clear
 
 _BEING_USED_S = 3600.0  # a submission that has just found an entry needs it until it has been sent
 

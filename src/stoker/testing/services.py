@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.stores.azure import account_sas, service_sas
-from stoker.stores.containers import Account
+from stoker.stores.azure.containers import Account
+from stoker.stores.azure.rights import account_sas, service_sas
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import locate
 

@@ -20,7 +20,7 @@ from stoker.errors import StoreUnavailable
 from stoker.model import layout
 from stoker.model.orders import DataOrder, Orders
 from stoker.model.report import Outcome, Phase
-from stoker.stores.disk import disk_failed
+from stoker.stores.transfer.disk import disk_failed
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from stoker.model.checkpoint import CheckpointSet
 from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.orders import Orders
 from stoker.stores import Store
-from stoker.stores.manifest import verified
-from stoker.stores.unpack import unpack
+from stoker.stores.trees.manifest import verified
+from stoker.stores.trees.unpack import unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Unpack:
         id, access = orders.snapshot, getattr(self.store, "access", None)
         route = access.route(layout.code(id)) if access else None
         if route and route.one:  # over a network it is one object, with a token of its own
-            from stoker.stores.bundle import Bundle  # here, because most nodes are near their store
+            from stoker.stores.trees.bundle import Bundle  # here, because most nodes are near their store
 
             bundle = Bundle(self.store, id)
             unpack(bundle, bundle.snapshot, self.folder.work)

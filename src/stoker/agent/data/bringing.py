@@ -16,7 +16,7 @@ from stoker.agent.nodefolder import remove_tree
 from stoker.errors import StoreFailed
 from stoker.model.dataset import DataFile
 from stoker.model.job import DataMode
-from stoker.stores.disk import disk_failed
+from stoker.stores.transfer.disk import disk_failed
 
 _TRIES = 5  # at contents that others remove between fetching and use
 _VERIFY = "see what else is damaged with `stoker data verify`"

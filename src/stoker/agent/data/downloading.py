@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from stoker.agent.data.cache import Cache
 from stoker.errors import Corrupt, Missing, StokerError, StoreFailed
-from stoker.stores.disk import disk_failed
+from stoker.stores.transfer.disk import disk_failed
 
 AT_ONCE = 8  # contents that are fetched side by side
 PIECES_AT_ONCE = 8  # pieces of large ones, all in all

@@ -13,7 +13,7 @@ from stoker.model.dataset import DataFile, Manifest
 from stoker.model.orders import DataOrder, Orders
 from stoker.stores import Store
 from stoker.stores.access import Access, Route
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.location import StoreKind, locate
 
 

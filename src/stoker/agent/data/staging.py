@@ -24,7 +24,7 @@ from stoker.errors import StoreFailed
 from stoker.model.orders import Orders
 from stoker.model.report import DataFigures
 from stoker.stores import Store
-from stoker.stores.disk import disk_failed
+from stoker.stores.transfer.disk import disk_failed
 
 KEEP_EVERY_S = 2.0  # looks at the mounts
 _TRIES = 5

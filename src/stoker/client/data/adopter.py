@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stoker.errors import StokerError
 from stoker.model import layout
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 
 Answer = tuple[str, bool, int, int, int, int]  # hash, whether it is new, size, mtime_ns, ctime_ns, inode
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from stoker.client.data.adopter import Answer
 from stoker.client.data.folder import Found
-from stoker.stores.transfer import side_by_side
+from stoker.stores.transfer.files import side_by_side
 
 LEAST_FILES = 1_000  # for fewer, starting a process takes longer than it saves
 _FILES_EACH = 500  # that a process is worth

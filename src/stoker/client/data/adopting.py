@@ -14,8 +14,8 @@ from stoker.client.progress import Progress
 from stoker.client.statindex import StatIndex
 from stoker.errors import DatasetRefused
 from stoker.model.dataset import DataFile
-from stoker.stores.folder import Adopted, FolderStore
-from stoker.stores.transfer import side_by_side
+from stoker.stores.folder.store import Adopted, FolderStore
+from stoker.stores.transfer.files import side_by_side
 
 _TRIES = 3  # for a file that changes while it is read
 _SMALL_BYTES = 256 << 10

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 from stoker.stores import Store, Stored
-from stoker.stores.still import Still
 from stoker.stores.streaming import stream
-from stoker.stores.transfer import AT_ONCE
-from stoker.stores.verified import known_hash
+from stoker.stores.transfer.files import AT_ONCE
+from stoker.stores.transfer.still import Still
+from stoker.stores.transfer.verified import known_hash
 
 
 class Counted:

@@ -19,7 +19,7 @@ from stoker.errors import Conflict, Corrupt, Missing
 from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion
 from stoker.stores import Store
-from stoker.stores.transfer import Item, download
+from stoker.stores.transfer.files import Item, download
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from stoker.errors import DatasetChanging, FileChanged, Missing, NotFound
 from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
 from stoker.stores import Store
-from stoker.stores.folder import FolderStore
-from stoker.stores.transfer import Item, upload
+from stoker.stores.folder.store import FolderStore
+from stoker.stores.transfer.files import Item, upload
 
 _TRIES = 3  # for files that change under the upload
 _PAUSE_S = 1.0

@@ -13,10 +13,10 @@ from stoker.client.settings import Settings
 from stoker.errors import StoreDenied
 from stoker.stores import Stored
 from stoker.stores.access import Access, Route
-from stoker.stores.folder import FolderStore
+from stoker.stores.folder.store import FolderStore
 from stoker.stores.nodeaccess import AccessStore
 from stoker.stores.opening import open_granted
-from stoker.stores.transfer import AT_ONCE
+from stoker.stores.transfer.files import AT_ONCE
 
 T = TypeVar("T")
 _EARLY_S = 300.0  # before the end: a piece that is under way has to arrive

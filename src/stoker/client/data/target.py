@@ -17,7 +17,7 @@ from stoker.client.digest import digest, unchanged
 from stoker.client.statindex import StatIndex
 from stoker.errors import Conflict, Corrupt, StoreFailed
 from stoker.model.dataset import DataFile
-from stoker.stores.disk import disk_failed
+from stoker.stores.transfer.disk import disk_failed
 
 _SETTLED_S = 0.06  # an index takes no note of a file that was written this moment
 

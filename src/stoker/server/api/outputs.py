@@ -16,8 +16,8 @@ from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
 from stoker.server.outside import call
 from stoker.server.parcels import Parcel
 from stoker.stores import Store
-from stoker.stores.blobstream import blob_stream
-from stoker.stores.readahead import open_in_order
+from stoker.stores.transfer.readahead import open_in_order
+from stoker.stores.trees.blobstream import blob_stream
 
 router = APIRouter(tags=["outputs"])
 

@@ -15,14 +15,14 @@ from xml.sax.saxutils import unescape
 
 from stoker.errors import AlreadyThere, BadInput, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.blobclient import listing, total_bytes
-from stoker.stores.blocks import Blocks, first_block
-from stoker.stores.bucket import Piece
+from stoker.stores.azure.client import listing, total_bytes
 from stoker.stores.location import Location
-from stoker.stores.objectstore import ObjectStore
-from stoker.stores.refusals import refusal
-from stoker.stores.sigv4 import Keys, Signer, canonical_query, payload_hash
-from stoker.stores.wire import Reply, Request, Wire
+from stoker.stores.objects.blocks import Blocks, first_block
+from stoker.stores.objects.bucket import Piece
+from stoker.stores.objects.refusals import refusal
+from stoker.stores.objects.segments import ObjectStore
+from stoker.stores.objects.wire import Reply, Request, Wire
+from stoker.stores.s3.sigv4 import Keys, Signer, canonical_query, payload_hash
 
 DEFAULT_REGION = "us-east-1"
 _WRITER = "x-amz-meta-writer"

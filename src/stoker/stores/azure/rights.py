@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from stoker.errors import BadInput
-from stoker.stores.blobclient import API_VERSION
+from stoker.stores.azure.client import API_VERSION
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import Location
 

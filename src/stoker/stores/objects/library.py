@@ -16,20 +16,20 @@ from obstore.store import AzureStore, S3Store
 
 from stoker.errors import AlreadyThere, BadInput, StoreDenied, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.azure import AzureRights, account_sas, rights
-from stoker.stores.blobclient import BlobBucket, sas_expires_at
-from stoker.stores.blocks import Lanes, first_block
-from stoker.stores.bucket import Bucket, Piece
-from stoker.stores.containers import Account, ManyContainers, check_room
+from stoker.stores.azure.client import BlobBucket, sas_expires_at
+from stoker.stores.azure.containers import Account, ManyContainers, check_room
+from stoker.stores.azure.login import Login
+from stoker.stores.azure.rights import AzureRights, account_sas, rights
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import Location, StoreKind
-from stoker.stores.login import Login
-from stoker.stores.objectstore import ObjectStore
-from stoker.stores.refusals import refusal, token_ended, unreachable
-from stoker.stores.s3client import DEFAULT_REGION, S3Bucket
-from stoker.stores.sigv4 import Keys
+from stoker.stores.objects.blocks import Lanes, first_block
+from stoker.stores.objects.bucket import Bucket, Piece
+from stoker.stores.objects.refusals import refusal, token_ended, unreachable
+from stoker.stores.objects.segments import ObjectStore
+from stoker.stores.s3.client import DEFAULT_REGION, S3Bucket
+from stoker.stores.s3.sigv4 import Keys
 from stoker.stores.streaming import PIECE_BYTES
-from stoker.stores.verified import known_hash
+from stoker.stores.transfer.verified import known_hash
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from stoker.errors import Corrupt
-from stoker.stores.refusals import TRANSIENT, unreachable
-from stoker.stores.still import Region
+from stoker.stores.objects.refusals import TRANSIENT, unreachable
+from stoker.stores.transfer.still import Region
 
 TRIES = 5
 _FIRST_WAIT_S = 0.1

@@ -11,10 +11,10 @@ from stoker.errors import Conflict, Corrupt, Missing
 from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores import Store
-from stoker.stores.disk import disk_failed
-from stoker.stores.manifest import checked
-from stoker.stores.pieces import Hashing, pieces
-from stoker.stores.verified import Verified
+from stoker.stores.transfer.disk import disk_failed
+from stoker.stores.transfer.pieces import Hashing, pieces
+from stoker.stores.transfer.verified import Verified
+from stoker.stores.trees.manifest import checked
 
 _AT_ONCE_BYTES = 4 << 20  # larger files are read in pieces
 _LARGE_AT_ONCE = 3

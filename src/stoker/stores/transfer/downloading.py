@@ -16,8 +16,8 @@ from types import TracebackType
 
 from stoker.errors import Corrupt
 from stoker.stores import Store
-from stoker.stores.disk import disk_failed
 from stoker.stores.streaming import stream
+from stoker.stores.transfer.disk import disk_failed
 
 PIECE_BYTES = 4 << 20
 _PIECES_AT_ONCE = 8  # of all files together

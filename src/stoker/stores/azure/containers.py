@@ -21,12 +21,13 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from stoker.errors import BadInput, NoContainer, StoreFailed
-from stoker.stores import Stored, blobclient
-from stoker.stores.blobclient import API_VERSION
-from stoker.stores.bucket import Bucket, Piece
+from stoker.stores import Stored
+from stoker.stores.azure import client
+from stoker.stores.azure.client import API_VERSION
 from stoker.stores.location import Location
-from stoker.stores.refusals import refusal
-from stoker.stores.wire import Reply, Request, Wire
+from stoker.stores.objects.bucket import Bucket, Piece
+from stoker.stores.objects.refusals import refusal
+from stoker.stores.objects.wire import Reply, Request, Wire
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +95,7 @@ class Account:
     def list(self, prefix: str) -> Iterator[str]:
         marker = ""
         while True:
-            query = f"comp=list&maxresults={blobclient.PAGE}&prefix={quote(prefix, safe='')}"
+            query = f"comp=list&maxresults={client.PAGE}&prefix={quote(prefix, safe='')}"
             reply = self._ask("GET", "/", query + (f"&marker={quote(marker, safe='')}" if marker else ""))
             if reply.status != 200:
                 self._refuse(reply, "")

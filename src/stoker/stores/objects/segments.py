@@ -15,7 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 from stoker.errors import Missing, StoreFailed
 from stoker.stores import Stored
-from stoker.stores.bucket import Bucket, Prepares, RemovesWhole, checked, is_key
+from stoker.stores.objects.bucket import Bucket, Prepares, RemovesWhole, checked, is_key
 
 SEGMENT_BYTES = 1 << 20
 _MARK = ".~/"

@@ -15,9 +15,9 @@ from stoker.errors import StoreDenied, StoreFailed
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential, CredentialKind
 from stoker.stores.location import Location
-from stoker.stores.s3client import DEFAULT_REGION, keys_text
-from stoker.stores.sigv4 import Keys, Signer, payload_hash
-from stoker.stores.wire import Request, Wire
+from stoker.stores.objects.wire import Request, Wire
+from stoker.stores.s3.client import DEFAULT_REGION, keys_text
+from stoker.stores.s3.sigv4 import Keys, Signer, payload_hash
 
 _SHORTEST_S = 900
 _LONGEST_S = 12 * 3600

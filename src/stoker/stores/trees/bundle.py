@@ -14,8 +14,8 @@ from stoker.errors import Corrupt, Missing
 from stoker.model import layout, wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores import Store, Stored
-from stoker.stores.manifest import checked, verified
-from stoker.stores.objectstore import SEGMENT_BYTES
+from stoker.stores.objects.segments import SEGMENT_BYTES
+from stoker.stores.trees.manifest import checked, verified
 
 _MARK = b"stoker-code-1\n"
 _HEAD_BYTES = len(_MARK) + 8

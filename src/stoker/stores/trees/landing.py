@@ -16,9 +16,9 @@ from typing import BinaryIO
 
 from stoker.errors import Conflict, Corrupt, Missing, StoreFailed
 from stoker.model.snapshot import Entry, EntryKind
-from stoker.stores.disk import disk_failed
-from stoker.stores.manifest import checked
-from stoker.stores.verified import Verified
+from stoker.stores.transfer.disk import disk_failed
+from stoker.stores.transfer.verified import Verified
+from stoker.stores.trees.manifest import checked
 
 MARKER = ".stoker-run.json"  # whose folder this is
 _PART = ".stoker-part-"  # a file being written

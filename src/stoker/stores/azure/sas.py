@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 
 from stoker.errors import StoreDenied
 from stoker.stores.access import Access, Route
-from stoker.stores.azure import (
+from stoker.stores.azure.client import sas_expires_at
+from stoker.stores.azure.containers import Account, check_room, container_of
+from stoker.stores.azure.login import Login
+from stoker.stores.azure.rights import (
     READ,
     READ_BLOB,
     WRITE,
@@ -17,11 +20,8 @@ from stoker.stores.azure import (
     sas_writes,
     service_sas,
 )
-from stoker.stores.blobclient import sas_expires_at
-from stoker.stores.containers import Account, check_room, container_of
 from stoker.stores.credential import Credential
 from stoker.stores.location import Location
-from stoker.stores.login import Login
 
 Sign = Callable[[Location, str, str], str]  # of a container: permissions, and the one blob; empty: all of them
 

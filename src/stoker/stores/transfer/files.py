@@ -16,10 +16,10 @@ from typing import BinaryIO, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from stoker.errors import Corrupt, FileChanged, StoreUnavailable
 from stoker.stores import Store
-from stoker.stores.disk import disk_failed
-from stoker.stores.downloading import PIECE_BYTES, Pieces, bring_one
-from stoker.stores.still import Mark, Still, mark_of
-from stoker.stores.verified import Verified
+from stoker.stores.transfer.disk import disk_failed
+from stoker.stores.transfer.downloading import PIECE_BYTES, Pieces, bring_one
+from stoker.stores.transfer.still import Mark, Still, mark_of
+from stoker.stores.transfer.verified import Verified
 
 AT_ONCE = 8  # unless the store has an `at_once` of its own
 _LARGE_AT_ONCE = 4  # to a store: of some, blocks are in memory

@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Stored
-from stoker.stores.clearing import clear
-from stoker.stores.disk import disk_failed
-from stoker.stores.pastcache import read_past_cache
+from stoker.stores.transfer.disk import disk_failed
+from stoker.stores.transfer.pastcache import read_past_cache
+from stoker.stores.trees.clearing import clear
 
 _PART = ".part-"  # a file being written; never listed, never read
 _NAME = rf"(?!\.\.?(?:/|\Z)|{re.escape(_PART)})[^/\0]+"  # neither `.` nor `..`, nor a file being written

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, cast
 
 from stoker.errors import BadInput, Corrupt
-from stoker.stores.verified import Source, Verified
+from stoker.stores.transfer.verified import Source, Verified
 
 Item = tuple[str, int, Callable[[], BinaryIO]]  # sha256, size in bytes, and how to open it
 

@@ -17,14 +17,14 @@ from xml.etree import ElementTree
 
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.blocks import BLOCK_BYTES, Blocks, block_size, first_block
-from stoker.stores.bucket import Piece
 from stoker.stores.location import Location
-from stoker.stores.objectstore import ObjectStore
-from stoker.stores.refusals import refusal, token_ended
-from stoker.stores.still import Region, Still
-from stoker.stores.verified import known_hash
-from stoker.stores.wire import Body, Reply, Request, Wire
+from stoker.stores.objects.blocks import BLOCK_BYTES, Blocks, block_size, first_block
+from stoker.stores.objects.bucket import Piece
+from stoker.stores.objects.refusals import refusal, token_ended
+from stoker.stores.objects.segments import ObjectStore
+from stoker.stores.objects.wire import Body, Reply, Request, Wire
+from stoker.stores.transfer.still import Region, Still
+from stoker.stores.transfer.verified import known_hash
 
 API_VERSION = "2021-12-02"
 PAGE = 5000  # entries of a listing that come at once: as many as the service gives

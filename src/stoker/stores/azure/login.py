@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from stoker.errors import StoreDenied
 from stoker.stores.credential import Credential
-from stoker.stores.wire import Request, Wire
+from stoker.stores.objects.wire import Request, Wire
 
 _SCOPE = "https://storage.azure.com/.default"
 _AUTHORITY = "https://login.microsoftonline.com"

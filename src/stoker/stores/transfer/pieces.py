@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from stoker.stores import Store
-from stoker.stores.disk import disk_failed
-from stoker.stores.pastcache import read_past_cache
+from stoker.stores.transfer.disk import disk_failed
+from stoker.stores.transfer.pastcache import read_past_cache
 
 _FAR_PIECE_BYTES = 4 << 20
 _AT_ONCE = 4  # pieces on their way from afar

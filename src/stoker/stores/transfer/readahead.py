@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
-from stoker.stores.reader import open_object
+from stoker.stores.transfer.reader import open_object
 
 SMALL_BYTES = 4 << 20
 _AHEAD = 8  # so at most 32 MB wait in memory

@@ -1,0 +1,1 @@
+"""Folders of this computer as stores."""

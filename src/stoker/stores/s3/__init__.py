@@ -1,0 +1,1 @@
+"""S3, of Amazon and of others."""

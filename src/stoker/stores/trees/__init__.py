@@ -1,0 +1,1 @@
+"""Folders of files to and from a store: snapshots, outputs, bundles."""
