@@ -86,7 +86,7 @@ def test_everything_an_agent_carries_is_standard_library_only() -> None:
         names = imports(path)
         assert not third_party(names), path
         waiting += [found for name in names if (found := module_file(name))]
-    assert SOURCE / "stores" / "folder.py" in seen
+    assert SOURCE / "stores" / "folder" / "store.py" in seen
 
 
 def node_plugins() -> list[Path]:
