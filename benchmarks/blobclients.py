@@ -23,7 +23,7 @@ STOKER = """\
 import hashlib, json, os, sys
 from concurrent.futures import ThreadPoolExecutor
 from stoker.stores.credential import Credential
-from stoker.stores.granting import grant
+from stoker.stores.kinds import grant
 from stoker.stores.opening import open_granted
 from stoker.stores.transfer.still import mark_of
 from stoker.stores.transfer.files import Item, download, upload

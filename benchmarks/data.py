@@ -16,7 +16,7 @@ from benchmarks.commands import workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import REPOSITORY, VENV, Stoker, installed
 from stoker.stores.azure.rights import WRITE, service_sas
-from stoker.stores.location import locate
+from stoker.stores.kinds import locate
 from stoker.testing.services import KEY, Azurite, run_azurite
 
 STOKER, NODE, RAW = "stoker", "stoker on a node", "raw obstore"

@@ -23,9 +23,8 @@ from stoker.agent.data.mounting import Mount, why_not
 from stoker.model import layout
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential
-from stoker.stores.granting import grant
-from stoker.stores.nodeaccess import open_access
-from stoker.stores.opening import open_store
+from stoker.stores.kinds import grant
+from stoker.stores.opening import open_access, open_store
 from stoker.testing.services import Azurite, run_azurite
 
 PIECE_BYTES = 1 << 20

@@ -23,7 +23,7 @@ from stoker.model.node import Need, NodeRequest, NodeState, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.server.admission import admit
-from stoker.stores.granting import grant
+from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.twin import TwinHandle, twin
 

@@ -20,7 +20,7 @@ from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.wire.recording import recording
 from stoker.providers.azure.wire.replaying import IDS
-from stoker.stores.granting import grant
+from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.twin import TwinHandle, twin
 

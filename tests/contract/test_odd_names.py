@@ -19,10 +19,8 @@ from stoker.stores import Store
 from stoker.stores.azure.containers import container_of
 from stoker.stores.azure.rights import service_sas
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.granting import grant
-from stoker.stores.location import locate
-from stoker.stores.nodeaccess import open_access
-from stoker.stores.opening import open_store
+from stoker.stores.kinds import grant, locate
+from stoker.stores.opening import open_access, open_store
 
 RUN = "0190a1b2c3d4e5f60718"
 OTHER = "0190a1b2c3d4e5f60719"

@@ -36,11 +36,10 @@ from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
 from stoker.stores import Store
 from stoker.stores.credential import NOTHING, Credential
-from stoker.stores.granting import grant
-from stoker.stores.nodeaccess import open_by_itself
+from stoker.stores.kinds import grant
 from stoker.stores.objects.bucket import Bucket
 from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.opening import open_store
+from stoker.stores.opening import open_by_itself, open_store
 
 KINDS = ["folder", "azurite", "s3"]
 CONTENTS = {

@@ -214,7 +214,7 @@ def test_a_client_is_given_a_part_of_a_store(shell: Shell, azurite: Azurite) -> 
     from stoker.client.settings import from_environment
     from stoker.client.stores import Stores
     from stoker.errors import StoreDenied
-    from stoker.stores.nodeaccess import open_access
+    from stoker.stores.opening import open_access
 
     add(shell, "blob", azurite.new_container(), secret=KEY)
     connection = Client.connect(from_environment(shell.environ)).connection

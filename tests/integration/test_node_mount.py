@@ -23,7 +23,7 @@ from stoker.model.orders import DataOrder
 from stoker.model.report import Outcome
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential
-from stoker.stores.granting import grant
+from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.stores.sealed import new_key, seal, signed, unverified
 

@@ -22,7 +22,7 @@ from stoker.model import layout
 from stoker.stores.access import Access
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.containers import container_of
-from stoker.stores.location import locate
+from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
 
 SLEEPS = "import time; print('here', flush=True); time.sleep(300)"

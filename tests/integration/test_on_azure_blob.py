@@ -20,9 +20,8 @@ from services import KEY, Azurite, S3Server
 from stoker.errors import StoreDenied
 from stoker.model import layout
 from stoker.stores.access import Access, Route
-from stoker.stores.granting import grant
-from stoker.stores.nodeaccess import open_access
-from stoker.stores.opening import open_store
+from stoker.stores.kinds import grant
+from stoker.stores.opening import open_access, open_store
 
 # Prints numbered lines for some seconds, and leaves a file that shows it ran to its end.
 COUNTER = """

@@ -19,8 +19,8 @@ from stoker.errors import StoreDenied
 from stoker.model import layout
 from stoker.stores import Store
 from stoker.stores.access import Access, Route
-from stoker.stores.location import locate
-from stoker.stores.nodeaccess import open_access
+from stoker.stores.kinds import locate
+from stoker.stores.opening import open_access
 from stoker.stores.s3.client import keys_text
 from stoker.stores.s3.sigv4 import Keys
 from stoker.stores.s3.sts import policy

@@ -15,9 +15,8 @@ from stoker.errors import AlreadyThere, Corrupt, FileChanged, Missing, StoreDeni
 from stoker.server.removal import remove_run
 from stoker.stores import Store
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.granting import grant
-from stoker.stores.nodeaccess import open_access
-from stoker.stores.opening import open_store
+from stoker.stores.kinds import grant
+from stoker.stores.opening import open_access, open_store
 from stoker.stores.transfer.downloading import part_of
 from stoker.stores.transfer.files import Item, download, upload
 from stoker.stores.transfer.still import mark_of

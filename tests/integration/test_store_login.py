@@ -18,9 +18,8 @@ from stoker.errors import StoreDenied
 from stoker.model import layout
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.granting import grant
-from stoker.stores.nodeaccess import open_access
-from stoker.stores.opening import open_store
+from stoker.stores.kinds import grant
+from stoker.stores.opening import open_access, open_store
 
 
 def jwt(lasting_s: float) -> str:

@@ -21,7 +21,7 @@ from stoker.stores import Store
 from stoker.stores.azure.containers import Account as Containers
 from stoker.stores.azure.rights import account_sas
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.location import locate
+from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
 from stoker.twin import statefile, tokens
 from stoker.twin.blob import Account, BlobService

@@ -26,8 +26,7 @@ from stoker.stores.access import Access
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.containers import LONGEST_CONTAINER, container_of
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.granting import grant
-from stoker.stores.location import locate
+from stoker.stores.kinds import grant, locate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 KEY = Credential(CredentialKind.ACCOUNT_KEY, {"key": "a2V5"})

@@ -9,8 +9,7 @@ from stoker.stores.access import Access, Route
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.rights import account_sas, delegated_sas, rights, sas_writes, service_sas
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.granting import grant
-from stoker.stores.location import locate
+from stoker.stores.kinds import grant, locate
 from stoker.stores.s3.sigv4 import Keys, Signer, payload_hash
 from stoker.stores.s3.sts import policy
 

@@ -3,7 +3,7 @@
 import pytest
 
 from stoker.errors import BadInput
-from stoker.stores.location import Location, StoreKind, locate, without_secrets
+from stoker.stores.kinds import Location, StoreKind, locate, without_secrets
 
 
 @pytest.mark.parametrize(

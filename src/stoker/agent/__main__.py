@@ -185,7 +185,7 @@ def _enter(arguments: list[str]) -> int:
 def _read_only(tenancy: Tenancy) -> Store:
     """The store as this machine may read it now: with the newest access that its tenant has, or with its first."""
     from stoker.stores.access import Access
-    from stoker.stores.nodeaccess import open_access
+    from stoker.stores.opening import open_access
 
     private = _private(tenancy.options)
     noted = NodeFolder(Path(tenancy.options["--folder"]) / "tenant", private / "tenant" if private else None).access

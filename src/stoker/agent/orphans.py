@@ -89,7 +89,7 @@ def _store(folder: NodeFolder, url: str) -> Store:
     if not folder.access.exists():
         return FolderStore.from_url(url)
     from stoker.stores.access import Access  # whoever has a folder needs no HTTP
-    from stoker.stores.nodeaccess import open_access
+    from stoker.stores.opening import open_access
 
     return open_access(Access.from_text(folder.access.read_text()))
 

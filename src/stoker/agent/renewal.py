@@ -13,7 +13,7 @@ from typing import BinaryIO, TypeVar
 from stoker.errors import StokerError, StoreDenied
 from stoker.stores import Stored
 from stoker.stores.access import Access
-from stoker.stores.nodeaccess import AccessStore
+from stoker.stores.opening import AccessStore
 from stoker.stores.sealed import opened, unseal
 
 T = TypeVar("T")

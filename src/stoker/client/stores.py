@@ -62,7 +62,7 @@ class Stores:
         self._connection.delete(_path(name))
 
     def access(self, name: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> Access:
-        """A part of a store, for a while, to be opened with `stoker.stores.nodeaccess.open_access`."""
+        """A part of a store, for a while, to be opened with `stoker.stores.opening.open_access`."""
         asked = {"reads": list(reads), "writes": list(writes)}
         return Access.from_text(self._connection.post(f"{_path(name)}/access", asked)["access"])
 

@@ -11,7 +11,7 @@ from stoker.client.settings import Settings
 from stoker.errors import BadInput
 from stoker.model.accountform import AccountForm, Address
 from stoker.model.handover import Handover
-from stoker.stores.location import StoreKind, locate
+from stoker.stores.kinds import StoreKind, locate
 
 
 @dataclass(frozen=True, slots=True)

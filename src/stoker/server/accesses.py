@@ -17,8 +17,7 @@ from stoker.server.stores import Stores
 from stoker.stores import sealed
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import CredentialKind
-from stoker.stores.granting import grant, splits
-from stoker.stores.location import StoreKind, locate
+from stoker.stores.kinds import StoreKind, grant, locate, splits
 from stoker.stores.objects.bucket import Prepares
 
 FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store

@@ -14,7 +14,7 @@ from stoker.model.job import DataInput, Job
 from stoker.model.orders import DataOrder
 from stoker.server.datasets import Datasets
 from stoker.server.stores import Stores
-from stoker.stores.location import StoreKind, locate, without_secrets
+from stoker.stores.kinds import StoreKind, locate, without_secrets
 
 WEB = ("http", "https")
 _NO_STORE = "a URL of http:// or https://, or one inside a store; add that with `stoker store add`"

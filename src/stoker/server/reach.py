@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from stoker.errors import StoreFailed
-from stoker.stores.location import StoreKind, locate
+from stoker.stores.kinds import StoreKind, locate
 
 TIMEOUT_S = 10.0
 

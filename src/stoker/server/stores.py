@@ -17,7 +17,7 @@ from stoker.server.storetable import StoreTable
 from stoker.stores import Store
 from stoker.stores.credential import NOTHING, Credential, CredentialKind
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.location import locate
+from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
 
 Opener = Callable[[str, Credential | None], Store]

@@ -15,8 +15,7 @@ from stoker.server.storecheck import Subject, check
 from stoker.server.stores import Stores
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.granting import grant, splits
-from stoker.stores.location import StoreKind, locate
+from stoker.stores.kinds import StoreKind, grant, locate, splits
 from stoker.stores.opening import open_store
 
 _TOKENS = "node tokens"

@@ -1,15 +1,141 @@
-"""Opens a store by its URL, for server and client. Agents use `nodeaccess`, which needs no third party."""
+"""The store as a node sees it: each key by the route its access gives. Agents carry it: standard library only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
-from stoker.stores import Store
+from stoker.errors import StoreDenied
+from stoker.stores import Store, Stored
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import NOTHING, Credential, CredentialKind
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.location import StoreKind, locate
-from stoker.stores.nodeaccess import AccessStore, folder_of, place_of
+from stoker.stores.kinds import Location, StoreKind, locate
+from stoker.stores.streaming import stream
+
+
+def open_access(access: Access) -> AccessStore:
+    return AccessStore(access)
+
+
+class AccessStore:
+    """Keys that no route covers, and writes where a route only reads, raise StoreDenied."""
+
+    def __init__(self, access: Access, open_route: Callable[[Route], Store] | None = None) -> None:
+        self._open = open_route or open_by_itself
+        self._stores: dict[str, tuple[Route, Store]] = {}
+        self.renew(access)
+
+    def renew(self, access: Access) -> None:
+        """Goes on with new tokens. Calls under way finish with the old ones."""
+        stores: dict[str, tuple[Route, Store]] = {}
+        for route in access.routes:
+            known = self._stores.get(route.prefix)
+            stores[route.prefix] = known if known and known[0] == route else (route, self._open(route))
+        self.access = access
+        self._stores = stores
+        self.url = max(access.routes, key=lambda route: route.writes).url if access.routes else ""
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        store, rest = self._find(key, write=False)
+        return store.get(rest, start, size)
+
+    def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
+        store, rest = self._find(key, write=False)
+        return stream(store, rest, start, size)
+
+    def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
+        store, rest = self._find(key, write=True)
+        store.put(rest, data, only_new=only_new)
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        store, rest = self._find(key, write=True)
+        return store.append(rest, offset, data)
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        below = f"{prefix.removesuffix('/')}/" if prefix else ""
+        route = self.access.route(below)
+        inner = [one for one in self.access.routes if one.prefix.startswith(below) and not one.one and one is not route]
+        if route is None and not inner:
+            raise StoreDenied(f"this access does not list `{prefix}`")
+        if route:
+            for stored in self._list(route, below.removeprefix(route.prefix)):
+                if self._lists(stored.key) is route:
+                    yield stored
+        for one in inner:
+            for stored in self._list(one, ""):
+                if self._lists(stored.key) is one:
+                    yield stored
+
+    @property
+    def left_out(self) -> int:
+        """How many objects listings have left out, because their names are not keys."""
+        return sum(int(getattr(store, "left_out", 0)) for _, store in self._stores.values())
+
+    def delete(self, key: str) -> None:
+        store, rest = self._find(key, write=True)
+        store.delete(rest)
+
+    def folder(self, prefix: str) -> FolderStore | None:
+        """The folder of this computer that has the keys with this prefix, under the rest of their names, where it may
+        be written to; None where the store is something else."""
+        route = self.access.route(prefix)
+        store = self._stores[route.prefix][1] if route and route.writes and route.prefix == prefix else None
+        return store if isinstance(store, FolderStore) else None
+
+    def _lists(self, key: str) -> Route | None:
+        """The route that shows a key in a listing: those for one object list nothing."""
+        folders = [route for route in self.access.routes if not route.one and route.covers(key)]
+        return max(folders, key=lambda route: len(route.prefix), default=None)
+
+    def _list(self, route: Route, prefix: str) -> Iterator[Stored]:
+        _, store = self._stores[route.prefix]
+        for stored in store.list(prefix):
+            yield Stored(route.prefix + stored.key, stored.size_bytes, stored.changed_at, stored.etag)
+
+    def _find(self, key: str, *, write: bool) -> tuple[Store, str]:
+        route = self.access.route(key)
+        if route is None:
+            raise StoreDenied(f"this access does not reach `{key}`")
+        if write and not route.writes:
+            raise StoreDenied(f"this access only reads: `{key}` cannot be changed")
+        return self._stores[route.prefix][1], route.one or key[len(route.prefix) :]
+
+
+def place_of(route: Route) -> Location:
+    """Where its keys lie: for one object, the folder that it is in."""
+    location = locate(route.url)
+    if not route.one:
+        return location
+    path = location.prefix.removesuffix("/").removesuffix(route.one)
+    folder = location.kind is StoreKind.FOLDER
+    return replace(location, prefix=(path.rstrip("/") or "/") if folder else path)
+
+
+def folder_of(route: Route, *, durable: bool = False, makes_root: bool = True) -> FolderStore:
+    keys = Path(place_of(route).prefix)
+    depth = route.prefix.removesuffix(route.one).count("/")
+    return FolderStore(keys, durable=durable, makes_root=makes_root, part_of=keys.parents[depth - 1] if depth else None)
+
+
+def open_by_itself(route: Route) -> Store:
+    """With nothing but the standard library."""
+    location = place_of(route)
+    if location.kind is StoreKind.FOLDER:
+        # What a node commits is what a run resumes from. Its orders were there: a root that is not is away.
+        return folder_of(route, durable=True, makes_root=False)
+    if location.kind is StoreKind.AZURE:
+        from stoker.stores.azure.client import open_blobs  # http costs a local agent 20 ms, which it does not need
+
+        return open_blobs(location, route.token)
+    from stoker.stores.s3.client import open_bucket
+
+    return open_bucket(location, route.token)
+
+
+# Opens a store by its URL, for server and client. Agents use `nodeaccess`, which needs no third party.
 
 
 def open_store(url: str, credential: Credential | None = None) -> Store:

@@ -19,7 +19,7 @@ from pathlib import Path
 from stoker.stores.azure.containers import Account
 from stoker.stores.azure.rights import account_sas, service_sas
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.location import locate
+from stoker.stores.kinds import locate
 
 _PROGRAM = Path("node_modules/azurite/dist/src/blob/main.js")
 ACCOUNT = "devstoreaccount1"

@@ -19,7 +19,7 @@ from stoker.agent.endings import Broken
 from stoker.agent.interpreter import which
 from stoker.agent.processes import MARK
 from stoker.stores.access import Route
-from stoker.stores.location import locate
+from stoker.stores.kinds import locate
 
 READY_S = 30.0  # for a mount to appear
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")

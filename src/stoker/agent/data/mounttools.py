@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stoker.agent.interpreter import which
 from stoker.stores.access import Route
-from stoker.stores.location import Location, StoreKind, locate
+from stoker.stores.kinds import Location, StoreKind, locate
 
 READ_AHEAD = "64M"
 

@@ -14,7 +14,7 @@ from stoker.model.orders import DataOrder, Orders
 from stoker.stores import Store
 from stoker.stores.access import Access, Route
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.location import StoreKind, locate
+from stoker.stores.kinds import StoreKind, locate
 
 
 class Source:

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import TRY_FOR_S, Tally, Tell
 from stoker.errors import Corrupt, Missing, StoreDenied, StoreFailed, StoreUnavailable
-from stoker.stores.location import without_secrets
+from stoker.stores.kinds import without_secrets
 from stoker.stores.transfer.disk import disk_failed
 
 _PIECE_BYTES = 1 << 20

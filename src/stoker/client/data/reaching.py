@@ -14,8 +14,7 @@ from stoker.errors import StoreDenied
 from stoker.stores import Stored
 from stoker.stores.access import Access, Route
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.nodeaccess import AccessStore
-from stoker.stores.opening import open_granted
+from stoker.stores.opening import AccessStore, open_granted
 from stoker.stores.transfer.files import AT_ONCE
 
 T = TypeVar("T")

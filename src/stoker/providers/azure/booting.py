@@ -17,7 +17,7 @@ from stoker.providers.azure.cloudinit import Boot, custom_data
 from stoker.providers.azure.node.release import MACHINE
 from stoker.providers.azure.template import COMPUTE, NodeSite
 from stoker.stores.access import Access
-from stoker.stores.nodeaccess import open_access
+from stoker.stores.opening import open_access
 from stoker.stores.sealed import seal
 
 GROUPS_API = "2024-03-01"

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.location import Location
+from stoker.stores.kinds import Location
 from stoker.stores.objects.blocks import BLOCK_BYTES, Blocks, block_size, first_block
 from stoker.stores.objects.bucket import Piece
 from stoker.stores.objects.refusals import refusal, token_ended

@@ -24,7 +24,7 @@ from stoker.errors import BadInput, NoContainer, StoreFailed
 from stoker.stores import Stored
 from stoker.stores.azure import client
 from stoker.stores.azure.client import API_VERSION
-from stoker.stores.location import Location
+from stoker.stores.kinds import Location
 from stoker.stores.objects.bucket import Bucket, Piece
 from stoker.stores.objects.refusals import refusal
 from stoker.stores.objects.wire import Reply, Request, Wire

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from stoker.errors import BadInput
 from stoker.stores.azure.client import API_VERSION
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.location import Location
+from stoker.stores.kinds import Location
 
 READ = "rl"
 READ_BLOB = "r"

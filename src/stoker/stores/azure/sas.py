@@ -21,7 +21,7 @@ from stoker.stores.azure.rights import (
     service_sas,
 )
 from stoker.stores.credential import Credential
-from stoker.stores.location import Location
+from stoker.stores.kinds import Location
 
 Sign = Callable[[Location, str, str], str]  # of a container: permissions, and the one blob; empty: all of them
 

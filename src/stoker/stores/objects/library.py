@@ -21,7 +21,7 @@ from stoker.stores.azure.containers import Account, ManyContainers, check_room
 from stoker.stores.azure.login import Login
 from stoker.stores.azure.rights import AzureRights, account_sas, rights
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.location import Location, StoreKind
+from stoker.stores.kinds import Location, StoreKind
 from stoker.stores.objects.blocks import Lanes, first_block
 from stoker.stores.objects.bucket import Bucket, Piece
 from stoker.stores.objects.refusals import refusal, token_ended, unreachable

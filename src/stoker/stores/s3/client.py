@@ -16,7 +16,7 @@ from xml.sax.saxutils import unescape
 from stoker.errors import AlreadyThere, BadInput, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.azure.client import listing, total_bytes
-from stoker.stores.location import Location
+from stoker.stores.kinds import Location
 from stoker.stores.objects.blocks import Blocks, first_block
 from stoker.stores.objects.bucket import Piece
 from stoker.stores.objects.refusals import refusal

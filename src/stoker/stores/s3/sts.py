@@ -14,7 +14,7 @@ from urllib.parse import urlencode, urlsplit
 from stoker.errors import StoreDenied, StoreFailed
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.location import Location
+from stoker.stores.kinds import Location
 from stoker.stores.objects.wire import Request, Wire
 from stoker.stores.s3.client import DEFAULT_REGION, keys_text
 from stoker.stores.s3.sigv4 import Keys, Signer, payload_hash
