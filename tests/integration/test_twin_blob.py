@@ -20,7 +20,7 @@ from stoker.errors import AzuriteMissing
 from stoker.stores import Store
 from stoker.stores.azure.containers import Account as Containers
 from stoker.stores.azure.rights import account_sas
-from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.credential import Credential
 from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
 from stoker.twin import statefile, tokens
@@ -48,7 +48,7 @@ def services(tmp_path: Path) -> Iterator[Callable[[], BlobService]]:
 
 def store_of(service: BlobService) -> Store:
     told = service.place.told
-    return open_store(told["url"], Credential(CredentialKind.ACCOUNT_KEY, {"key": told["key"]}))
+    return open_store(told["url"], Credential("account-key", {"key": told["key"]}))
 
 
 def wait_for(done: Callable[[], bool], what: str) -> None:
@@ -131,7 +131,7 @@ def test_blobs_of_an_account_that_was_deleted_are_gone(services: Callable[[], Bl
     accounts = {"team1": Account((key,), frozenset(("models",)))}
     service.attend(lambda: accounts, lambda: None)
     wait_for(lambda: service.running and "team1" in service._served, "the account")
-    url, credential = f"{service.place.endpoint}/team1/models", Credential(CredentialKind.ACCOUNT_KEY, {"key": key})
+    url, credential = f"{service.place.endpoint}/team1/models", Credential("account-key", {"key": key})
     open_store(url, credential).put("data/x", b"?")
     accounts = {}
     wait_for(lambda: "team1" not in service._served, "its end")

@@ -25,13 +25,13 @@ from stoker.stores import sealed
 from stoker.stores.access import Access
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.containers import LONGEST_CONTAINER, container_of
-from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant, locate
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-KEY = Credential(CredentialKind.ACCOUNT_KEY, {"key": "a2V5"})
-SAS = Credential(CredentialKind.SAS, {"token": "sv=1&se=2030-01-01T00:00:00Z&sp=racwdl&sig=x"})
-READS = Credential(CredentialKind.SAS, {"token": "sv=1&se=2030-01-01T00:00:00Z&sp=rl&sig=x"})
+KEY = Credential("account-key", {"key": "a2V5"})
+SAS = Credential("sas", {"token": "sv=1&se=2030-01-01T00:00:00Z&sp=racwdl&sig=x"})
+READS = Credential("sas", {"token": "sv=1&se=2030-01-01T00:00:00Z&sp=rl&sig=x"})
 NOTHING = Credential()
 RUN = "0123456789abcdef0123"
 SNAPSHOT = "5" * 64
@@ -143,7 +143,7 @@ def test_a_sas_is_given_to_no_node_elsewhere_unless_somebody_allows_it(world: Wo
     world.add("blob", SAS)
     world.accesses.check(run_in(make_run, "blob", "local"))
     for attempt in (world.accesses.check, lambda run: first(world, run)):
-        with pytest.raises(StoreDenied, match="could change every run in the container") as refused:
+        with pytest.raises(StoreDenied, match="could change every run in the store") as refused:
             attempt(run_in(make_run, "blob"))
         assert "--shared-with-nodes" in refused.value.hint
     world.add("blob", SAS, shared=True)
@@ -173,7 +173,7 @@ def test_nor_is_one_that_only_reads_a_dataset(
 
 
 def test_files_at_the_top_of_a_bucket_would_give_all_of_it_away(world: World, make_run: Make) -> None:
-    world.stores.add("lake", "s3://bucket", Credential(CredentialKind.S3_KEY, {"id": "a", "secret": "b"}), NOW)
+    world.stores.add("lake", "s3://bucket", Credential("s3-key", {"id": "a", "secret": "b"}), NOW)
     run = run_in(make_run, "folder", "local", x=DataOrder("x@1", store="lake", reads=("",)))
     with pytest.raises(StoreDenied, match="top of the store"):
         world.accesses.check(run)

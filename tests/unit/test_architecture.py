@@ -3,9 +3,13 @@
 import ast
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
+
+from stoker.agent.pack import pack
+from stoker.stores.kinds import kinds
 
 SOURCE = Path(__file__).parents[2] / "src" / "stoker"
 
@@ -74,19 +78,52 @@ def test_light_packages_import_only_the_standard_library(package: str) -> None:
         assert not third_party(imports(path)), path
 
 
-def test_everything_an_agent_carries_is_standard_library_only() -> None:
-    """Follows the agent's imports through `stores` and `model`, down to the last file."""
+def carried(tmp_path: Path) -> set[str]:
+    with zipfile.ZipFile(pack(tmp_path)) as packed:
+        return {name for name in packed.namelist() if name.endswith(".py")}
+
+
+def test_everything_an_agent_carries_is_standard_library_only(tmp_path: Path) -> None:
+    """Follows the agent's imports through `stores` and `model`, down to the last file that it carries. What kinds of
+    stores import for a server or a client, inside functions, is not carried."""
+    packed = carried(tmp_path)
     seen: set[Path] = set()
     waiting = list((SOURCE / "agent").rglob("*.py"))
+    for kind in kinds().values():
+        waiting += [found for name in (type(kind).__module__, *kind.carried) if (found := module_file(name))]
     while waiting:
         path = waiting.pop()
-        if path in seen:
+        if path in seen or path.relative_to(SOURCE.parent).as_posix() not in packed:
             continue
         seen.add(path)
         names = imports(path)
         assert not third_party(names), path
         waiting += [found for name in names if (found := module_file(name))]
-    assert SOURCE / "stores" / "folder" / "store.py" in seen
+    assert {SOURCE / "stores" / kind / "kind.py" for kind in ("azure", "folder", "s3")} <= seen
+
+
+def test_an_agent_carries_the_node_side_of_every_kind_of_store_and_nothing_else_of_it(tmp_path: Path) -> None:
+    packed = carried(tmp_path)
+    for kind in kinds().values():
+        package = type(kind).__module__.rpartition(".")[0].replace(".", "/")
+        wanted = {f"{name.replace('.', '/')}.py" for name in (type(kind).__module__, *kind.carried)}
+        assert {name for name in packed if name.startswith(f"{package}/")} == wanted | {f"{package}/__init__.py"}
+        for name in wanted:
+            text = (SOURCE.parent / name).read_text(encoding="utf-8")
+            needed = {node.module for node in ast.parse(text).body if isinstance(node, ast.ImportFrom)}
+            files = {path for module in needed if (path := module_file(f"{module}.any"))}
+            assert {path.relative_to(SOURCE.parent).as_posix() for path in files} <= packed, name
+
+
+def test_no_kind_of_store_is_named_outside_its_own_folder() -> None:
+    """But for the folder itself, which every computer has, and services that tests start."""
+    own = {type(kind).__module__.split(".")[2] for kind in kinds().values()} - {"folder"}
+    for path in modules():
+        inside = path.relative_to(SOURCE).parts
+        if inside[0] == "testing" or inside[:2] in {("stores", one) for one in own}:
+            continue
+        named = {name.split(".")[2] for name in imports(path) if name.startswith("stoker.stores.")}
+        assert not named & own, path
 
 
 def node_plugins() -> list[Path]:

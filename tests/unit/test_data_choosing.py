@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from stoker.agent.data.choosing import Choice, Facts, choose, epochs_of
 from stoker.agent.data.downloading import Wanted
 from stoker.agent.data.fusermount import mount_arguments
-from stoker.agent.data.mounttools import MountFolders, blobfuse2, rclone
 from stoker.agent.data.probing import probe
 from stoker.agent.data.settings import cache_settings, size_of
 from stoker.agent.data.sharding import part_of
@@ -20,6 +19,8 @@ from stoker.agent.endings import Broken
 from stoker.model.dataset import DataFile
 from stoker.model.job import DataMode
 from stoker.stores.access import Route
+from stoker.stores.kinds import kind_of
+from stoker.stores.mounting import MountFolders, MountPlan
 
 GB = 10**9
 LARGE = Facts(
@@ -147,12 +148,17 @@ def test_the_cache_is_where_it_is_said_to_be(tmp_path: Path) -> None:
         cache_settings({"STOKER_CACHE": "here"}, tmp_path)
 
 
+def plan_for(program: str, route: Route, blocks_bytes: int = 10 * GB) -> MountPlan:
+    (found,) = (one for one in kind_of(route.url).mounts() if one.name == program)
+    return found.plan(f"/bin/{program}", route, FOLDERS, blocks_bytes)
+
+
 FOLDERS = MountFolders(Path("/n/1"), Path("/n/1-blocks"), Path("/n/1.sock"))
 
 
 def test_rclone_gets_a_sas_by_its_environment_alone() -> None:
     route = Route("@b/data/", "https://acc.blob.core.windows.net/cont/pre/data", "sv=1&sig=secret")
-    plan = rclone("/bin/rclone", route, FOLDERS, 10 * GB)
+    plan = plan_for("rclone", route)
     assert plan.argv[:4] == ("/bin/rclone", "mount", "data:cont/pre/data", "/n/1")
     assert "--read-only" in plan.argv
     assert not any("secret" in word for word in plan.argv)
@@ -164,7 +170,7 @@ def test_rclone_gets_a_sas_by_its_environment_alone() -> None:
 
 def test_rclone_gets_keys_for_s3() -> None:
     route = Route("@b/", "s3://bucket/pre?endpoint=http://127.0.0.1:9&region=eu", '["id", "secret", "session"]')
-    plan = rclone("rclone", route, FOLDERS, 0)
+    plan = plan_for("rclone", route, 0)
     assert plan.argv[2] == "data:bucket/pre"
     assert plan.env["RCLONE_CONFIG_DATA_SESSION_TOKEN"] == "session"
     assert plan.env["RCLONE_CONFIG_DATA_ENDPOINT"] == "http://127.0.0.1:9"
@@ -173,8 +179,8 @@ def test_rclone_gets_keys_for_s3() -> None:
 
 def test_blobfuse2_gets_a_sas_by_its_environment_alone() -> None:
     route = Route("@b/data/", "https://acc.blob.core.windows.net/cont/pre/data", "sig=secret")
-    plan = blobfuse2("blobfuse2", route, FOLDERS, 10 * GB)
-    assert plan.argv[:3] == ("blobfuse2", "mount", "/n/1")
+    plan = plan_for("blobfuse2", route)
+    assert plan.argv[:3] == ("/bin/blobfuse2", "mount", "/n/1")
     assert {"--read-only", "--foreground", "--block-cache", "--subdirectory=pre/data"} <= set(plan.argv)
     assert not any("secret" in word for word in plan.argv)
     assert plan.env["AZURE_STORAGE_SAS_TOKEN"] == "sig=secret"

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import pytest
 
-from stoker.cli.storesecret import credential, recognised, values
+from stoker.cli.storesecret import credential
 from stoker.errors import BadInput, StoreDenied, StoreFailed
 from stoker.model.store import StoreFinding, Verdict, checked_name, works
 from stoker.server import reach as reaching
@@ -29,21 +29,31 @@ KEY = "A" * 86 + "=="
     ],
 )
 def test_a_secret_is_recognised_by_its_form(text: str, kind: str) -> None:
-    assert recognised(text) == kind
+    assert credential("az://account1/container", "", "THE_KEY", {"THE_KEY": text})[0] == kind
 
 
-@pytest.mark.parametrize("text", ["hunter2", "", "AAAA", "not base64 at all!"])
+@pytest.mark.parametrize("text", ["hunter2", "AAAA", "not base64 at all!"])
 def test_what_is_no_secret_is_refused_without_being_shown(text: str) -> None:
     with pytest.raises(BadInput) as raised:
-        recognised(text)
-    assert not text or text not in str(raised.value)
+        credential("az://account1/container", "", "THE_KEY", {"THE_KEY": text})
+    assert text not in str(raised.value)
 
 
 def test_keys_of_s3_have_two_parts_or_three() -> None:
-    assert values("s3-key", "id:secret") == ("s3-key", {"id": "id", "secret": "secret"})
-    assert values("s3-key", "id\nsecret\nsession")[1]["session"] == "session"
+    def given(text: str) -> tuple[str, dict[str, str]]:
+        return credential("s3://bucket", "", "THE_KEY", {"THE_KEY": text})
+
+    assert given("id:secret") == ("s3-key", {"id": "id", "secret": "secret"})
+    assert given("id\nsecret\nsession")[1]["session"] == "session"
     with pytest.raises(BadInput):
-        values("s3-key", "id")
+        given("id")
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"), [("file:///x", ""), ("/x", ""), ("az://account1/box", "login"), ("s3://bucket", "none")]
+)
+def test_nobody_is_asked_for_a_secret_that_is_not_needed(url: str, kind: str) -> None:
+    assert credential(url, kind, "", {}) == (kind or "none", {})
 
 
 def test_a_secret_is_read_from_the_variable_that_is_named() -> None:

@@ -3,34 +3,34 @@
 import pytest
 
 from stoker.errors import BadInput
-from stoker.stores.kinds import Location, StoreKind, locate, without_secrets
+from stoker.stores.kinds import Location, locate, without_secrets
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("file:///data/a%20b", Location(StoreKind.FOLDER, prefix="/data/a b")),
-        ("/data", Location(StoreKind.FOLDER, prefix="/data")),
+        ("file:///data/a%20b", Location("folder", prefix="/data/a b")),
+        ("/data", Location("folder", prefix="/data")),
         (
             "az://account/box/some/where",
-            Location(StoreKind.AZURE, "https://account.blob.core.windows.net", "account", "box", "some/where/"),
+            Location("azure", "https://account.blob.core.windows.net", "account", "box", "some/where/"),
         ),
         (
             "https://account.blob.core.windows.net/box",
-            Location(StoreKind.AZURE, "https://account.blob.core.windows.net", "account", "box"),
+            Location("azure", "https://account.blob.core.windows.net", "account", "box"),
         ),
         (
             "https://account.blob.core.chinacloudapi.cn/box/",
-            Location(StoreKind.AZURE, "https://account.blob.core.chinacloudapi.cn", "account", "box"),
+            Location("azure", "https://account.blob.core.chinacloudapi.cn", "account", "box"),
         ),
         (
             "http://127.0.0.1:10000/devstoreaccount1/box/%C3%BC%20x",
-            Location(StoreKind.AZURE, "http://127.0.0.1:10000/devstoreaccount1", "devstoreaccount1", "box", "ü x/"),
+            Location("azure", "http://127.0.0.1:10000/devstoreaccount1", "devstoreaccount1", "box", "ü x/"),
         ),
-        ("s3://bucket/deep/er", Location(StoreKind.S3, container="bucket", prefix="deep/er/")),
+        ("s3://bucket/deep/er", Location("s3", container="bucket", prefix="deep/er/")),
         (
             "s3://bucket?endpoint=http://127.0.0.1:9000&region=eu-west-1",
-            Location(StoreKind.S3, "http://127.0.0.1:9000", container="bucket", region="eu-west-1"),
+            Location("s3", "http://127.0.0.1:9000", container="bucket", region="eu-west-1"),
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import marshal
 import os
 import zipfile
@@ -11,6 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import stoker
+from stoker.errors import StokerError
+from stoker.stores.kinds import CARRIED, kinds
 
 PACKAGES = ("agent", "checkpoint", "client", "files", "model", "notebooks", "stores")
 # What runs before the script does.
@@ -45,7 +48,38 @@ def _sources(root: Path) -> dict[str, bytes]:
     names = [root / "__init__.py", root / "errors.py"]
     for package in PACKAGES:
         names += sorted((root / package).rglob("*.py"))
-    return {f"stoker/{name.relative_to(root).as_posix()}": name.read_bytes() for name in names}
+    found = {f"stoker/{name.relative_to(root).as_posix()}": name.read_bytes() for name in names}
+    return _with_kinds({name: source for name, source in found.items() if not name.startswith(_of_server())})
+
+
+def _of_server() -> tuple[str, ...]:
+    """What a node never needs: the library behind object stores, and all of a kind but what `_with_kinds` adds."""
+    packages = {type(kind).__module__.rpartition(".")[0] for kind in kinds().values()}
+    return ("stoker/stores/objects/library.py", *(f"{one.replace('.', '/')}/" for one in packages if one))
+
+
+def _with_kinds(files: dict[str, bytes]) -> dict[str, bytes]:
+    """The node side of every installed kind of store, wherever its plug-in lies, and the list of them."""
+    listed = {kind.name: f"{type(kind).__module__}:{type(kind).__qualname__}" for kind in kinds().values()}
+    for kind in kinds().values():
+        for module in (type(kind).__module__, *kind.carried):
+            files |= _module(module)
+    files[f"stoker/stores/{CARRIED}"] = json.dumps(listed, sort_keys=True).encode()
+    return dict(sorted(files.items()))
+
+
+def _module(name: str) -> dict[str, bytes]:
+    """The file of a module, and those of the packages that it is in."""
+    found = {}
+    while name:
+        spec = importlib.util.find_spec(name)
+        if spec is None or not spec.origin:
+            raise StokerError(f"the module `{name}` of a kind of store is not there", hint="install its plug-in again")
+        path = Path(spec.origin)
+        place = name.replace(".", "/") + ("/__init__.py" if path.name == "__init__.py" else ".py")
+        found[place] = path.read_bytes()
+        name = name.rpartition(".")[0]
+    return found
 
 
 def _plugin(name: str) -> dict[str, bytes]:
@@ -73,7 +107,12 @@ def _write(path: Path, files: dict[str, bytes]) -> None:
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED) as packed:
         _add(packed, "__main__.py", _MAIN, compiled=True)
         for name, source in files.items():
-            _add(packed, name, source, compiled=name.split("/")[1] in COMPILED or not name.startswith("stoker/"))
+            _add(packed, name, source, compiled=_runs_early(name))
+
+
+def _runs_early(name: str) -> bool:
+    top, _, rest = name.partition("/")
+    return name.endswith(".py") and (top != "stoker" or rest.split("/")[0] in COMPILED)
 
 
 def _add(packed: zipfile.ZipFile, name: str, source: bytes, *, compiled: bool) -> None:

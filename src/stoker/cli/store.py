@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
 
 from stoker.cli import storefindings, terminal
 from stoker.cli.command import Command, Group, json_option
+from stoker.cli.storesecret import credential
 from stoker.cli.tables import Cell, Column, table
 from stoker.cli.terminal import paint_data, say, show, show_json
 from stoker.client.client import Client
-from stoker.client.stores import Added, Stores
+from stoker.client.stores import Added, Stores, credential_forms
 from stoker.errors import BadInput
 from stoker.model.store import works
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _COLUMNS = (
     Column("STORE", least=8),
@@ -36,6 +42,14 @@ def command() -> None:
     """
 
 
+def _credential_options(function: Decorated) -> Decorated:
+    """A flag for each credential that an installed kind of store takes."""
+    for form in reversed(credential_forms()):
+        if form.flag:
+            function = click.option(form.flag, "kind", flag_value=form.name, help=form.help)(function)
+    return function
+
+
 @command.command(
     cls=Command,
     examples=[
@@ -47,12 +61,9 @@ def command() -> None:
 )
 @click.argument("name")
 @click.argument("url")
-@click.option("--key", "kind", flag_value="account-key", help="It is opened with the storage account's key.")
-@click.option("--sas", "kind", flag_value="sas", help="It is opened with a shared access signature.")
-@click.option("--connection-string", "kind", flag_value="connection-string", help="… with a connection string.")
-@click.option("--s3-key", "kind", flag_value="s3-key", help="… with an access key id and its secret, as ID:SECRET.")
-@click.option("--login", "kind", flag_value="login", help="… with your Azure login, a managed identity or a principal.")
-@click.option("--anonymous", "kind", flag_value="none", help="… with nothing: it is public, or a folder.")
+@_credential_options
+@click.option("--login", "kind", flag_value="login", help="It is opened with your login, or that of this machine.")
+@click.option("--anonymous", "kind", flag_value="none", help="It is opened with nothing: it is public, or a folder.")
 @click.option("--from-env", "variable", default="", metavar="VAR", help="Read the secret from this variable.")
 @click.option("--use", is_flag=True, help="Keep new runs there.")
 @click.option("--no-check", is_flag=True, help="Add it even if it does not work now.")
@@ -61,7 +72,7 @@ def command() -> None:
     "shared",
     is_flag=True,
     default=None,
-    help="Give the SAS itself to nodes on other machines: each of them can read and change every run in the container.",
+    help="Give nodes on other machines a credential that cannot be split: each can change every run in the store.",
 )
 @json_option()
 def add(
@@ -81,12 +92,7 @@ def add(
     and URL again replace it.
     """
     client = Client.connect()
-    if url.startswith(("file:", "/")) or kind in ("none", "login"):
-        given: tuple[str, dict[str, str]] = (kind or "none", {})
-    else:
-        from stoker.cli.storesecret import credential  # only for those that have one
-
-        given = credential(url, kind or "", variable, client.settings.environ)
+    given = credential(url, kind or "", variable, client.settings.environ)
     added = Stores(client.connection).add(name, url, *given, check=not no_check, use=use, shared=shared)
     if as_json:
         show_json({"added": added.store is not None, "store": added.store, "findings": added.findings})

@@ -3,56 +3,37 @@ which everybody on the computer could read."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stoker.cli import terminal
+from stoker.client.stores import CredentialForm, credential_forms
 from stoker.errors import BadInput
-
-KINDS = {"key": "account-key", "sas": "sas", "connection-string": "connection-string", "s3-key": "s3-key"}
-_ASKED = {
-    "account-key": "account key",
-    "sas": "SAS token",
-    "connection-string": "connection string",
-    "s3-key": "access key id and secret access key, with a `:` between them",
-    "": "account key, SAS token or connection string",
-}
-_FIELD = {"account-key": "key", "sas": "token", "connection-string": "text"}
 
 
 def credential(url: str, kind: str, variable: str, environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """The kind and its values. Without a kind, what is given is recognised by its form."""
-    if url.startswith(("s3:", "s3a:")) and not kind:
-        kind = "s3-key"
-    text = _text(_ASKED[kind], variable, environ)
-    return values(kind or recognised(text), text)
+    forms = [form for form in credential_forms(url) if form.asked]
+    chosen = [form for form in forms if not kind or form.name == kind]
+    if not chosen:  # such as a login: nothing is asked for. The server knows whether it fits.
+        return kind or "none", {}
+    text = _text(_either([form.asked for form in chosen]), variable, environ)
+    form = chosen[0] if kind else recognised(chosen, text)
+    return form.name, dict(form.read(text))
 
 
-def recognised(text: str) -> str:
-    if "AccountName=" in text or "SharedAccessSignature=" in text or "UseDevelopmentStorage=" in text:
-        return "connection-string"
-    if "sig=" in text:
-        return "sas"
-    try:
-        if len(base64.b64decode(text, validate=True)) >= 32:
-            return "account-key"
-    except (binascii.Error, ValueError):
-        pass
+def recognised(forms: Sequence[CredentialForm], text: str) -> CredentialForm:
+    for form in forms:
+        if form.recognise(text):
+            return form
+    asked = " nor ".join(form.asked for form in forms)
     raise BadInput(
-        "what was given is neither an account key nor a SAS token nor a connection string",
-        hint="say which it is with --key, --sas or --connection-string",
+        f"what was given is neither {asked}", hint=f"say which it is with {_either([form.flag for form in forms])}"
     )
 
 
-def values(kind: str, text: str) -> tuple[str, dict[str, str]]:
-    if kind != "s3-key":
-        return kind, {_FIELD[kind]: text.removeprefix("?") if kind == "sas" else text}
-    parts = text.replace("\n", ":").split(":")
-    if len(parts) not in (2, 3) or not all(parts):
-        raise BadInput("expected an access key id and its secret, with a `:` or a new line between them")
-    return kind, dict(zip(("id", "secret", "session"), parts, strict=False))
+def _either(words: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _text(what: str, variable: str, environ: Mapping[str, str]) -> str:

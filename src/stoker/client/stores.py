@@ -10,6 +10,9 @@ from stoker.client.connection import Connection
 from stoker.model import wire
 from stoker.model.store import KnownStore, StoreFinding
 from stoker.stores.access import Access
+from stoker.stores.kinds import CredentialForm, kind_of, kinds
+
+__all__ = ["Added", "CredentialForm", "Stores", "credential_forms"]
 
 _CHECK_S = 120.0  # a store that does not answer is asked several times
 
@@ -65,6 +68,11 @@ class Stores:
         """A part of a store, for a while, to be opened with `stoker.stores.opening.open_access`."""
         asked = {"reads": list(reads), "writes": list(writes)}
         return Access.from_text(self._connection.post(f"{_path(name)}/access", asked)["access"])
+
+
+def credential_forms(url: str = "") -> list[CredentialForm]:
+    """The credentials that a store with this URL takes; without a URL, those of every kind of store."""
+    return [form for kind in ([kind_of(url)] if url else kinds().values()) for form in kind.credentials]
 
 
 def _path(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from stoker.client import twin
@@ -11,12 +11,12 @@ from stoker.client.settings import Settings
 from stoker.errors import BadInput
 from stoker.model.accountform import AccountForm, Address
 from stoker.model.handover import Handover
-from stoker.stores.kinds import StoreKind, locate
+from stoker.stores.kinds import locate
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """`where` is a host with its port, a folder as `file:///…`, or a bucket as `s3://…`."""
+    """`where` is a host with its port, a folder as `file:///…`, or a bucket of a public service as `s3://…`."""
 
     field: str
     where: str
@@ -84,10 +84,10 @@ def _addresses(forms: Mapping[str, AccountForm], provider: str) -> dict[str, Add
 def _host(url: str) -> str:
     """Of the place that a server would open, after the same reading. Without TLS it is nobody's own."""
     place = locate(url)
-    if place.kind is StoreKind.FOLDER:
+    if place.local:
         return place.url
-    if place.kind is StoreKind.S3 and not place.endpoint:
-        return f"s3://{place.container}"
+    if not place.endpoint:  # a bucket of the public service
+        return replace(place, prefix="", region="").url
     parts = urlsplit(place.endpoint)
     return parts.netloc if parts.scheme == "https" else f"{parts.scheme}://{parts.netloc}"
 

@@ -16,9 +16,8 @@ from stoker.server.keychain import Keychain
 from stoker.server.stores import Stores
 from stoker.stores import sealed
 from stoker.stores.access import Access, Route
-from stoker.stores.credential import CredentialKind
-from stoker.stores.kinds import StoreKind, grant, locate, splits
-from stoker.stores.objects.bucket import Prepares
+from stoker.stores.credential import NONE
+from stoker.stores.kinds import grant, kind_of, locate
 
 FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store
 _LONGER = 6  # so many times as long a node may still read its next access, and nothing else, and change nothing
@@ -111,31 +110,29 @@ class Accesses:
         """Raises StoreDenied where the nodes of the run would be given more than their part of a store."""
         for name, reads in needs(run, far=self._is_far(run.store)).items():
             known = self._stores.named(name)
-            kind = locate(known.url).kind
-            if kind is StoreKind.S3 and "" in reads:
+            if "" in reads and kind_of(known.url).grants_prefixes:
                 raise StoreDenied(
                     f"`{run.job.name}` reads files at the top of the store `{name}`: a node would be given all of it",
                     hint="move the files into a folder of the store",
                 )
-            if not self._here(run.job.on) and not known.shared and kind is StoreKind.AZURE:
+            if not self._here(run.job.on) and not known.shared:
                 self._check_splits(known.name, known.url, run.job.on)
 
     def _check_splits(self, name: str, url: str, provider: str) -> None:
         held = self._stores.credential(name)
-        if held.kind is not CredentialKind.NONE and not splits(url, held):
+        advice = kind_of(url).unsplit(locate(url), held) if held.kind != NONE else ""
+        if advice:
             raise StoreDenied(
-                f"the store `{name}` is opened with a SAS, which cannot be split: a node of `{provider}` would get "
-                "that SAS, and could change every run in the container",
-                hint=f"add it with the account's key or a login: `stoker store add {name} {url} --key`; or allow it "
-                "with `--shared-with-nodes`",
+                f"the store `{name}` is opened with `{held.kind}`, which cannot be split: a node of `{provider}` would "
+                "get that credential itself, and could change every run in the store",
+                hint=f"{advice}: `stoker store add {name} {url}`; or allow it with `--shared-with-nodes`",
             )
 
     def for_client(self, store: str, reads: list[str], writes: list[str]) -> Access:
         """A part of one store for whoever may use this server."""
         known, opened = self._stores.named(store), self._stores.open(store)
-        if isinstance(opened, Prepares):
-            for prefix in writes:
-                opened.prepare(prefix)
+        for prefix in writes:
+            opened.prepare(prefix)
         return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=self._for_s)
 
     def _is_needed(self, run: Run) -> bool:
@@ -143,7 +140,7 @@ class Accesses:
         return far or any(name != run.store for name in needs(run, far=far))
 
     def _is_far(self, store: str) -> bool:
-        return locate(self._stores.named(store).url).kind is not StoreKind.FOLDER
+        return not locate(self._stores.named(store).url).local
 
     def _grant(self, run: Run, attempt: Attempt, lease_s: float) -> Access:
         """For so long that a node which hears nothing from now on until its lease is over can always write."""

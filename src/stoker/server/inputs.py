@@ -14,7 +14,7 @@ from stoker.model.job import DataInput, Job
 from stoker.model.orders import DataOrder
 from stoker.server.datasets import Datasets
 from stoker.server.stores import Stores
-from stoker.stores.kinds import StoreKind, locate, without_secrets
+from stoker.stores.kinds import locate, without_secrets
 
 WEB = ("http", "https")
 _NO_STORE = "a URL of http:// or https://, or one inside a store; add that with `stoker store add`"
@@ -124,7 +124,7 @@ def _in_store(url: str, stores: Stores) -> tuple[str, str] | None:
     for store in stores.all:
         there = locate(store.url)
         same = (wanted.kind, wanted.endpoint, wanted.container) == (there.kind, there.endpoint, there.container)
-        if same and wanted.kind is not StoreKind.FOLDER and wanted.prefix.startswith(there.prefix):
+        if same and not wanted.local and wanted.prefix.startswith(there.prefix):
             return store.name, wanted.prefix.removeprefix(there.prefix).rstrip("/")
     return None
 
@@ -159,7 +159,7 @@ def _folder_of(keys: Iterable[str]) -> str:
 
 
 def _reach_problems(where: str, order: DataOrder, asked: Asked, stores: Stores) -> list[Problem]:
-    if not order.store or asked.shares_files or locate(stores.named(order.store).url).kind is not StoreKind.FOLDER:
+    if not order.store or asked.shares_files or not locate(stores.named(order.store).url).local:
         return []
     expected = f"a store that `{asked.job.on}` can reach: `{order.store}` is a folder of this computer"
     return [Problem(where, f"`{order.label}`", expected)]

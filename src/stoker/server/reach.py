@@ -12,7 +12,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from stoker.errors import StoreFailed
-from stoker.stores.kinds import StoreKind, locate
+from stoker.stores.kinds import locate, named
 
 TIMEOUT_S = 10.0
 
@@ -50,9 +50,7 @@ def reach(url: str) -> Reach | None:
 def endpoint(url: str) -> str | None:
     """Where the service of a store's URL listens."""
     location = locate(url)
-    if location.kind is StoreKind.FOLDER:
-        return None
-    return location.endpoint or f"https://s3.{location.region or 'us-east-1'}.amazonaws.com"
+    return named(location.kind).endpoint(location) or None
 
 
 def _skew_s(date: str | None, now: datetime) -> float | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stoker.errors import AlreadyThere, StokerError
 from stoker.model import layout
@@ -18,6 +18,10 @@ from stoker.stores import Store
 
 SKEW_WARN_S = 60.0
 SKEW_FAIL_S = 300.0  # Azure and S3 refuse at 15 minutes; tokens begin and end by the store's clock long before
+_ADVICE = {
+    "conditional write": "the store must know `If-None-Match`: use another one",
+    "append": "look at the finding above",
+}
 _TRIALS = ("write", "list", "read", "conditional write", "append", "run folder", "delete")
 
 
@@ -28,6 +32,7 @@ class Subject:
     open: Callable[[], Store]
     reach: Callable[[], Reach | None]  # None: it is on this computer
     token: Callable[[], StoreFinding]
+    advice: Mapping[str, str] = field(default_factory=dict)  # of its kind, by the name of what failed
 
 
 def check(subject: Subject) -> list[StoreFinding]:
@@ -75,25 +80,21 @@ def _tried(store: Store, subject: Subject) -> list[StoreFinding]:
     probe = _Probe(store)
     findings: list[StoreFinding] = []
     failed: set[str] = set()
-    for name, needs, work, advice in (
-        ("write", (), probe.write, "allow writing: Storage Blob Data Contributor, or `c` and `w` in a SAS"),
-        ("list", (), probe.list, "allow listing: the role Storage Blob Data Contributor, or `l` in a SAS"),
-        ("read", ("write",), probe.read, "allow reading: Storage Blob Data Reader, or `r` in a SAS"),
-        ("conditional write", ("write",), probe.write_new, "the store must know `If-None-Match`: use another one"),
-        ("append", ("write", "read"), probe.append, "look at the finding above"),
-        (
-            "run folder",
-            ("write",),
-            probe.run_folder,
-            "allow making containers: Storage Blob Data Contributor, or the key",
-        ),
-        ("delete", ("write",), probe.delete, "allow deleting: Storage Blob Data Contributor, or `d` in a SAS"),
+    advice = {**_ADVICE, **subject.advice}
+    for name, needs, work in (
+        ("write", (), probe.write),
+        ("list", (), probe.list),
+        ("read", ("write",), probe.read),
+        ("conditional write", ("write",), probe.write_new),
+        ("append", ("write", "read"), probe.append),
+        ("run folder", ("write",), probe.run_folder),
+        ("delete", ("write",), probe.delete),
     ):
         if failed & set(needs):
             findings += _skipped((name,))
             failed.add(name)
             continue
-        findings.append(_try(name, work, advice))
+        findings.append(_try(name, work, advice.get(name, "")))
         if findings[-1].verdict is Verdict.FAIL:
             failed.add(name)
     probe.clear()

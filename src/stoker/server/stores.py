@@ -15,7 +15,7 @@ from stoker.model.store import FOLDER, KnownStore, checked_name
 from stoker.server.keychain import Keychain
 from stoker.server.storetable import StoreTable
 from stoker.stores import Store
-from stoker.stores.credential import NOTHING, Credential, CredentialKind
+from stoker.stores.credential import NONE, NOTHING, Credential
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
@@ -69,7 +69,7 @@ class Stores:
 
     def credential(self, name: str) -> Credential:
         kind = self.named(name).credential
-        if kind == CredentialKind.NONE:
+        if kind == NONE:
             return NOTHING
         kept = self._keychain.get(_key(name))
         if kept is None:
@@ -93,7 +93,7 @@ class Stores:
         nobody says."""
         url, known = self.check_new(name, url, moved_from)
         self._opener(url, credential)  # nothing is sent: it says whether they go together
-        if credential.kind is CredentialKind.NONE:
+        if credential.kind == NONE:
             self._keychain.forget(_key(name))
         else:
             self._keychain.keep(_key(name), credential.to_text())

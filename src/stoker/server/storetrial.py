@@ -13,13 +13,12 @@ from stoker.model.store import StoreFinding
 from stoker.server.reach import reach
 from stoker.server.storecheck import Subject, check
 from stoker.server.stores import Stores
-from stoker.stores.azure.client import sas_expires_at
-from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.kinds import StoreKind, grant, locate, splits
+from stoker.stores.credential import Credential
+from stoker.stores.kinds import grant, kind_of, locate
 from stoker.stores.opening import open_store
 
 _TOKENS = "node tokens"
-_END = "end of the SAS"
+_END = "end of the credential"
 _SOON_S = 7 * 86400.0
 _ID = "0" * 64  # as long as that of any snapshot; its beginning, as that of any run
 
@@ -27,36 +26,36 @@ _ID = "0" * 64  # as long as that of any snapshot; its beginning, as that of any
 def try_known(stores: Stores, name: str, access_s: float) -> list[StoreFinding]:
     known = stores.named(name)
     token = _token(known.url, lambda: stores.credential(name), access_s, shared=known.shared)
-    findings = check(Subject(lambda: stores.open(name), lambda: reach(known.url), token))
+    findings = check(Subject(lambda: stores.open(name), lambda: reach(known.url), token, kind_of(known.url).advice))
     try:
-        return [*findings, *_end_of(stores.credential(name))]
+        return [*findings, *_end_of(known.url, stores.credential(name))]
     except StokerError:
         return findings  # which say so
 
 
 def try_new(url: str, credential: Credential, access_s: float, shared: bool | None = None) -> list[StoreFinding]:
     token = _token(url, lambda: credential, access_s, shared=bool(shared))
-    findings = check(Subject(lambda: open_store(url, credential), lambda: reach(url), token))
-    return [*findings, *_end_of(credential)]
+    findings = check(Subject(lambda: open_store(url, credential), lambda: reach(url), token, kind_of(url).advice))
+    return [*findings, *_end_of(url, credential)]
 
 
-def _end_of(credential: Credential) -> list[StoreFinding]:
-    """A SAS says itself when it ends."""
-    ends_at = sas_expires_at(credential.values["token"]) if credential.kind is CredentialKind.SAS else 0.0
+def _end_of(url: str, credential: Credential) -> list[StoreFinding]:
+    """Some credentials, such as a SAS, say themselves when they end."""
+    ends_at = kind_of(url).expires_at(credential)
     if not ends_at:
         return []
     left_s, day = ends_at - time.time(), f"{datetime.fromtimestamp(ends_at, UTC):%Y-%m-%d %H:%M} UTC"
     advice = "make a new one, and give it with `stoker store add` under the same name"
     if left_s <= 0:
-        return [StoreFinding(_END, Verdict.FAIL, f"the SAS has expired: it ended on {day}", advice)]
+        return [StoreFinding(_END, Verdict.FAIL, f"the {credential.kind} has expired: it ended on {day}", advice)]
     if left_s < _SOON_S:
-        return [StoreFinding(_END, Verdict.WARN, f"the SAS ends soon, on {day}", advice)]
-    return [StoreFinding(_END, Verdict.OK, f"the SAS ends on {day}")]
+        return [StoreFinding(_END, Verdict.WARN, f"the {credential.kind} ends soon, on {day}", advice)]
+    return [StoreFinding(_END, Verdict.OK, f"the {credential.kind} ends on {day}")]
 
 
 def _token(url: str, credential: Callable[[], Credential], for_s: float, *, shared: bool) -> Callable[[], StoreFinding]:
     def find() -> StoreFinding:
-        if locate(url).kind is StoreKind.FOLDER:
+        if locate(url).local:
             return StoreFinding(_TOKENS, Verdict.OK, "none are needed: runs on this computer find the folder")
         try:
             held = credential()
@@ -64,8 +63,8 @@ def _token(url: str, credential: Callable[[], Credential], for_s: float, *, shar
         except StokerError as error:
             advice = error.hint or "runs elsewhere need it; those on this computer too"
             return StoreFinding(_TOKENS, Verdict.FAIL, error.message, advice)
-        if not splits(url, held):
-            return _unsplit(shared=shared)
+        if advice := kind_of(url).unsplit(locate(url), held):
+            return _unsplit(held.kind, advice, shared=shared)
         hours = for_s / 3600
         return StoreFinding(
             _TOKENS,
@@ -76,10 +75,9 @@ def _token(url: str, credential: Callable[[], Credential], for_s: float, *, shar
     return find
 
 
-def _unsplit(*, shared: bool) -> StoreFinding:
-    advice = "give the account's key or log in, and each node gets a token for its own run"
+def _unsplit(credential: str, advice: str, *, shared: bool) -> StoreFinding:
     if shared:
-        found = "every node gets this SAS itself: it can read and change every run in the container, and what they run"
+        found = f"every node gets this {credential} itself: it can read and change every run in the store"
         return StoreFinding(_TOKENS, Verdict.WARN, found, advice)
-    found = "a SAS cannot be split: only nodes on this computer can use the store"
-    return StoreFinding(_TOKENS, Verdict.WARN, found, f"{advice}; `--shared-with-nodes` gives them the SAS itself")
+    found = f"a {credential} cannot be split: only nodes on this computer can use the store"
+    return StoreFinding(_TOKENS, Verdict.WARN, found, f"{advice}; `--shared-with-nodes` gives nodes the {credential}")

@@ -1,10 +1,16 @@
-"""Where bytes live: one file per kind of store, behind one Protocol. Nothing here knows what the bytes mean."""
+"""Where bytes live: a folder for each kind of store, behind one Protocol. Nothing here knows what the bytes mean."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+if TYPE_CHECKING:
+    from stoker.stores.access import Route
+
+PIECE_BYTES = 1 << 20
+AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,27 +24,70 @@ class Stored:
 
 
 class Store(Protocol):
-    """Keys are relative paths with `/`. Every method may be called from several threads and processes at once."""
+    """Keys are relative paths with `/`. Every method may be called from several threads and processes at once.
+
+    A store has `url` and the first five methods. It inherits from this class, and so has the others, which it replaces
+    where it can do better or knows more.
+    """
 
     url: str
+    at_once: int = AT_ONCE  # files that are carried side by side
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes from `start`; fewer than `size`, or none, where the object ends. Raises Missing."""
-        ...
+        raise NotImplementedError
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         """Readers see the old object or the whole new one. With `only_new` an existing key raises AlreadyThere."""
-        ...
+        raise NotImplementedError
 
     def append(self, key: str, offset: int, data: bytes) -> int:
         """Makes the object hold `data` at `offset`, and returns its size. Bytes already there are kept, so that
         the same append may be repeated. Raises StoreFailed when `offset` is past the end. One writer per key."""
-        ...
+        raise NotImplementedError
 
     def list(self, prefix: str) -> Iterator[Stored]:
         """Everything below `prefix`, in no particular order."""
-        ...
+        raise NotImplementedError
 
     def delete(self, key: str) -> None:
         """Missing is fine."""
-        ...
+        raise NotImplementedError
+
+    def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
+        """A part of an object that was put, not appended to, never in memory as a whole. A piece is good until the next
+        one is asked for. Fewer bytes come where the object ends before. Raises Missing, and StoreUnavailable where the
+        stream breaks off."""
+        for at in range(start, start + size, PIECE_BYTES):
+            piece = self.get(key, at, min(PIECE_BYTES, start + size - at))
+            yield memoryview(piece)
+            if len(piece) < PIECE_BYTES:
+                return
+
+    def remove_below(self, prefix: str) -> None:
+        """Removes everything below a prefix, also what `list` leaves out because its name is not a key. May fail and be
+        repeated."""
+        for key in [stored.key for stored in self.list(prefix.removesuffix("/"))]:
+            self.delete(key)
+
+    def prepare(self, key: str) -> None:
+        """Makes the place that a key lies in, where whoever has a token could not. Most have nothing to do."""
+        return
+
+    def route(self, key: str) -> Route | None:
+        """The token that this store reaches a key with; None where it was opened without any."""
+        return None
+
+    def path(self, key: str) -> str:
+        """The file of this computer that a key is; empty where it is none. It need not exist."""
+        return ""
+
+    @property
+    def near(self) -> bool:
+        """Whether asking costs next to nothing, neither time nor money."""
+        return False
+
+    @property
+    def left_out(self) -> int:
+        """How many objects listings have left out, because their names are not keys."""
+        return 0

@@ -1,36 +1,36 @@
-"""Where a store is, read from its URL. Standard library only: agents carry this file."""
+"""Kinds of stores: what each says about itself, and how they are found. Standard library only: agents carry this file.
+
+A kind is a class behind an entry point of the group `stoker.stores`. An agent has the kinds that were packed with it.
+"""
 
 from __future__ import annotations
 
+import json
+import pkgutil
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
+from typing import Protocol
+from urllib.parse import parse_qs
 
-from stoker.errors import BadInput
+from stoker.errors import BadInput, StokerError
+from stoker.stores import Store
 from stoker.stores.access import Access, Route
-from stoker.stores.credential import NOTHING, Credential
+from stoker.stores.credential import NONE, NOTHING, Credential
+from stoker.stores.mounting import MountProgram
 
-_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
-_CONTAINER = re.compile(r"(?=.{3,63}\Z)[a-z0-9]+(?:-[a-z0-9]+)*|\$root|\$web")
-_BUCKET = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,61}[a-zA-Z0-9]")
-_FORMS = "file:///FOLDER, az://ACCOUNT/CONTAINER[/PREFIX], https://ACCOUNT.blob.core.windows.net/CONTAINER[/PREFIX] or \
-s3://BUCKET[/PREFIX]"
-
-
-class StoreKind(StrEnum):
-    FOLDER = "folder"
-    AZURE = "azure"
-    S3 = "s3"
+GROUP = "stoker.stores"
+CARRIED = "carried.json"  # in a packed agent, beside this file: the kinds that it has, by name
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """`endpoint` is what container or bucket names are put behind; `prefix` ends with `/` unless it is empty.
-    For a folder only `prefix` is set: the path."""
+    """Where a store is. `endpoint` is what container or bucket names are put behind, empty for the public service that
+    the kind names by itself; `prefix` ends with `/` unless it is empty. For a folder only `prefix` is set: the path."""
 
-    kind: StoreKind
+    kind: str
     endpoint: str = ""
     account: str = ""
     container: str = ""
@@ -40,32 +40,134 @@ class Location:
     @property
     def url(self) -> str:
         """The same place in its one full form, without a secret."""
-        path = quote(self.prefix.removesuffix("/"), safe="/:@!$&'()*+,;=~")
-        if self.kind is StoreKind.FOLDER:
-            return f"file://{path}"
-        if self.kind is StoreKind.AZURE:
-            return f"{self.endpoint}/{self.container}" + (f"/{path}" if path else "")
-        settings = [
-            f"{name}={value}" for name, value in (("endpoint", self.endpoint), ("region", self.region)) if value
-        ]
-        return f"s3://{self.container}" + (f"/{path}" if path else "") + (f"?{'&'.join(settings)}" if settings else "")
+        return named(self.kind).spell(self)
+
+    @property
+    def local(self) -> bool:
+        """Whether it is a place of this computer, which needs neither a network nor a token."""
+        return named(self.kind).local
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A part of a store, for a while. `reads` and `writes` are prefixes of keys, such as `runs/<id>/`; what may be
+    written may be read and listed too. What does not end with `/` is the key of one object, read and not listed."""
+
+    reads: Sequence[str]
+    writes: Sequence[str]
+    for_s: float
+
+    @property
+    def prefixes(self) -> list[str]:
+        return sorted({*self.reads, *self.writes})
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialForm:
+    """One way to open stores of a kind. Value names behind a `?` may be absent. Where `asked` is empty nothing is asked
+    for: whoever is logged in on this machine opens it. `read` makes values of the text that a user gives, and
+    `recognise` says whether a text is of this form, for users who do not say which."""
+
+    name: str
+    values: tuple[str, ...] = ()
+    flag: str = ""  # of `stoker store add`
+    help: str = ""
+    asked: str = ""
+    read: Callable[[str], Mapping[str, str]] = field(default=lambda _text: {})
+    recognise: Callable[[str], bool] = field(default=lambda _text: False)
+
+
+class NodeKind(Protocol):
+    """What a node needs of a kind: with nothing but the standard library. `carried` names the modules for it, besides
+    the one that the class is in. Kinds inherit from `StoreKind`, and replace what is not right for them."""
+
+    name: str
+    schemes: tuple[str, ...]  # that its URLs begin with; "" stands for text that is no URL
+    forms: tuple[str, ...]  # of its URLs, for messages
+    local: bool = False  # a place of this computer
+    carried: tuple[str, ...] = ()
+
+    def locate(self, url: str) -> Location:
+        """Raises ValueError, in words."""
+        ...
+
+    def spell(self, location: Location) -> str:
+        """The URL that `locate` reads as this location."""
+        ...
+
+    def open_on_node(self, route: Route, place: Location) -> Store:
+        """`place` is where the keys of the route lie, without its prefix."""
+        ...
+
+    def mounts(self) -> Sequence[MountProgram]:
+        """The programs that can mount it, best first; none where it cannot be mounted."""
+        return ()
+
+
+class StoreKind(NodeKind, Protocol):
+    """What server and client need besides. Imports of third parties belong inside these methods."""
+
+    credentials: tuple[CredentialForm, ...] = ()  # besides none at all
+    # Whether a token is for a prefix, so that one for the empty prefix would open all of the store.
+    grants_prefixes: bool = False
+    # What a user may do where `stoker store check` could not do a thing: write, list, read, run folder or delete.
+    advice: Mapping[str, str] = MappingProxyType({})
+
+    def endpoint(self, location: Location) -> str:
+        """Where its service listens; empty for a place of this computer."""
+        ...
+
+    def open(self, location: Location, credential: Credential) -> Store:
+        """Nothing is asked of the store yet. Raises BadInput for a credential that cannot open it."""
+        ...
+
+    def open_route(self, route: Route, place: Location) -> Store:
+        """As `open_on_node`, for a client, which has third parties' libraries."""
+        ...
+
+    def grant(self, location: Location, credential: Credential, part: Grant) -> Access:
+        """Raises StoreDenied, in words, where the credential cannot be split into something narrower."""
+        ...
+
+    def unsplit(self, location: Location, credential: Credential) -> str:
+        """Empty where `grant` gives less than the credential itself; else what a user can do to make it so."""
+        return ""
+
+    def expires_at(self, credential: Credential) -> float:
+        """When the credential ends, in unix seconds; 0 where it does not, or does not say."""
+        return 0.0
+
+
+@cache
+def kinds() -> Mapping[str, StoreKind]:
+    """Every kind that is installed, by its name; in an agent, every kind that it carries."""
+    found = _carried() or _installed()
+    if not found:
+        raise StokerError("no kind of store is installed", hint="install Stoker again: `pip install --force stoker`")
+    made: list[StoreKind] = [pkgutil.resolve_name(value)() for value in found.values()]
+    return {kind.name: kind for kind in made}
+
+
+def named(name: str) -> StoreKind:
+    return kinds()[name]
+
+
+def kind_of(url: str) -> StoreKind:
+    return named(locate(url).kind)
 
 
 def locate(url: str) -> Location:
     """Raises BadInput, in words, for a URL that is no store's. Text that is no URL is the path of a folder."""
     scheme = url.partition("://")[0].lower() if "://" in url else ""
-    try:
-        if scheme in ("", "file"):
-            return _folder(url)
-        if scheme in ("az", "abfs", "azure"):
-            return _short_azure(url)
-        if scheme in ("http", "https"):
-            return _azure(url)
-        if scheme in ("s3", "s3a"):
-            return _s3(url)
-    except ValueError as error:
-        raise BadInput(f"`{without_secrets(url)}` is not the URL of a store: {error}", hint=f"write {_FORMS}") from None
-    raise BadInput(f"no store has URLs that begin with `{scheme}://`", hint=f"write {_FORMS}")
+    for kind in kinds().values():
+        if scheme in kind.schemes:
+            try:
+                return kind.locate(url)
+            except ValueError as error:
+                why = f"`{without_secrets(url)}` is not the URL of a store: {error}"
+                raise BadInput(why, hint=f"write {' or '.join(kind.forms)}") from None
+    forms = [form for kind in kinds().values() for form in kind.forms]
+    raise BadInput(f"no store has URLs that begin with `{scheme}://`", hint=f"write one of {', '.join(forms)}")
 
 
 def without_secrets(url: str) -> str:
@@ -75,100 +177,59 @@ def without_secrets(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//", address) + (f"?{kept}" if kept else "")
 
 
-def _folder(url: str) -> Location:
-    path = unquote(urlsplit(url).path) if "://" in url else url
-    if not path.startswith("/"):
-        raise ValueError("the path of a folder begins with `/`")
-    return Location(StoreKind.FOLDER, prefix=path.rstrip("/") or "/")
-
-
-def _short_azure(url: str) -> Location:
-    parts = urlsplit(url)
-    account = parts.netloc.split("@")[-1]
-    return _in_account(f"https://{account}.blob.core.windows.net", account, parts.path, parts.query)
-
-
-def _azure(url: str) -> Location:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    place = f"{parts.scheme}://{parts.netloc.split('@')[-1]}"
-    if ".blob." in host:
-        return _in_account(place, host.split(".")[0], parts.path, parts.query)
-    account, _, path = parts.path.lstrip("/").partition("/")  # an emulator, or a proxy: the account is in the path
-    return _in_account(f"{place}/{account}", account, path, parts.query)
-
-
-def _in_account(endpoint: str, account: str, path: str, query: str) -> Location:
-    if query:
-        raise ValueError("it holds a token, or settings; give a SAS as the credential instead")
-    if not _ACCOUNT.fullmatch(account):
-        raise ValueError(f"`{account}` is no name of a storage account")
-    container, _, prefix = unquote(path.lstrip("/")).partition("/")
-    if not _CONTAINER.fullmatch(container):
-        raise ValueError(f"`{container}` is no name of a container (3 to 63 of a-z, 0-9 and single -)")
-    return Location(StoreKind.AZURE, endpoint, account, container, _prefix(prefix))
-
-
-def _s3(url: str) -> Location:
-    parts = urlsplit(url)
-    if not _BUCKET.fullmatch(parts.netloc):
-        raise ValueError(f"`{parts.netloc}` is no name of a bucket")
-    settings = (
-        {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=True).items()} if parts.query else {}
-    )
-    if unknown := set(settings) - {"endpoint", "region"}:
-        raise ValueError(f"`{sorted(unknown)[0]}` is no setting of a bucket; there are endpoint and region")
-    endpoint = settings.get("endpoint", "").rstrip("/")
-    if endpoint and not re.fullmatch(r"https?://[^/@]+(/.*)?", endpoint):
-        raise ValueError(f"the endpoint `{endpoint}` is no http address")
-    return Location(StoreKind.S3, endpoint, "", parts.netloc, _prefix(unquote(parts.path)), settings.get("region", ""))
-
-
-def _prefix(path: str) -> str:
+def inner_prefix(path: str) -> str:
+    """A path inside a container or bucket, as `Location.prefix` has it. Raises ValueError."""
     names = path.strip("/").split("/") if path.strip("/") else []
     if any(name in ("", ".", "..") for name in names) or "\0" in path:
         raise ValueError(f"`{path}` is not a path inside it")
     return "".join(f"{name}/" for name in names)
 
 
-# Gives a node or a client a part of a store, for a while: only what it may read and write, never the credential.
+def url_settings(query: str, *names: str) -> dict[str, str]:
+    """The settings behind the `?` of a bucket's URL; empty text for those that it does not have. Raises ValueError."""
+    found = {name: values[-1] for name, values in parse_qs(query, strict_parsing=True).items()} if query else {}
+    if unknown := set(found) - set(names):
+        raise ValueError(f"`{sorted(unknown)[0]}` is no setting of a bucket; there are {' and '.join(names)}")
+    settings = {name: found.get(name, "") for name in names}
+    settings["endpoint"] = settings["endpoint"].rstrip("/")
+    if settings["endpoint"] and not re.fullmatch(r"https?://[^/@]+(/.*)?", settings["endpoint"]):
+        raise ValueError(f"the endpoint `{settings['endpoint']}` is no http address")
+    return settings
 
 
 def grant(
     store_url: str, credential: Credential | None, *, reads: Sequence[str], writes: Sequence[str], for_s: float
 ) -> Access:
-    """`reads` and `writes` are prefixes of keys, such as `runs/<id>/`; what may be written may be read and listed too.
-    What does not end with `/` is the key of one object, to be read and not listed.
-
-    On Azure a token is for one blob or for a container: `containers` says which keys share one.
-    Raises StoreDenied, in words, where the credential cannot be split into something narrower.
-    """
+    """Gives a node or a client a part of a store: only what it may read and write, never the credential."""
     location = locate(store_url)
-    if location.kind is StoreKind.FOLDER:
-        return Access(tuple(_folder_route(location.prefix, prefix, prefix in writes) for prefix in _all(reads, writes)))
-    if location.kind is StoreKind.AZURE:
-        from stoker.stores.azure.sas import grant_azure
-
-        return grant_azure(location, credential or NOTHING, reads=reads, writes=writes, for_s=for_s)
-    from stoker.stores.s3.sts import grant_s3
-
-    return grant_s3(location, credential or NOTHING, reads=reads, writes=writes, for_s=for_s)
+    return named(location.kind).grant(location, credential or NOTHING, Grant(reads, writes, for_s))
 
 
-def splits(store_url: str, credential: Credential) -> bool:
-    """Whether a part of the store can be given, rather than the credential itself."""
-    location = locate(store_url)
-    if location.kind is not StoreKind.AZURE:
-        return True
-    from stoker.stores.azure.rights import rights
+def check_credential(location: Location, credential: Credential) -> None:
+    """Raises BadInput where such a credential does not open stores of this kind, or lacks a value."""
+    if credential.kind == NONE and not credential.values:
+        return
+    forms = {form.name: form for form in named(location.kind).credentials}
+    if credential.kind not in forms:
+        known = ", ".join(forms) or "none"
+        raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`; use {known}")
+    values = forms[credential.kind].values
+    for name in values:
+        if not name.startswith("?") and not credential.values.get(name):
+            raise BadInput(f"a credential of the kind `{credential.kind}` needs its {name}")
+    if unknown := sorted(set(credential.values) - {name.lstrip("?") for name in values}):
+        raise BadInput(f"a credential of the kind `{credential.kind}` has no `{unknown[0]}`")
 
-    return rights(location, credential)[1].splits
+
+def _carried() -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads(pkgutil.get_data("stoker.stores", CARRIED) or b"{}")
+    except OSError:
+        return {}
+    return found
 
 
-def _all(reads: Sequence[str], writes: Sequence[str]) -> list[str]:
-    return sorted({*reads, *writes})
+def _installed() -> dict[str, str]:
+    from importlib.metadata import entry_points  # takes longer to load than a packed agent needs to begin
 
-
-def _folder_route(root: str, prefix: str, writes: bool) -> Route:
-    place = f"{root.rstrip('/')}/{prefix}".rstrip("/") or "/"
-    return Route(prefix, locate(place).url, "", writes)
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}

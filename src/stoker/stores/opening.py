@@ -1,30 +1,43 @@
-"""The store as a node sees it: each key by the route its access gives. Agents carry it: standard library only."""
+"""Opens stores: by URL and credential for the server, by an access for clients and nodes.
+
+Standard library only, but for what kinds import when they are used: agents carry this file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import BinaryIO
 
 from stoker.errors import StoreDenied
 from stoker.stores import Store, Stored
 from stoker.stores.access import Access, Route
-from stoker.stores.credential import NOTHING, Credential, CredentialKind
+from stoker.stores.credential import NOTHING, Credential
 from stoker.stores.folder.store import FolderStore
-from stoker.stores.kinds import Location, StoreKind, locate
-from stoker.stores.streaming import stream
+from stoker.stores.kinds import Location, locate, named
+
+
+def open_store(url: str, credential: Credential | None = None) -> Store:
+    """Nothing is asked of the store yet. Raises BadInput where URL and credential do not go together."""
+    location = locate(url)
+    return named(location.kind).open(location, credential or NOTHING)
+
+
+def open_granted(access: Access) -> AccessStore:
+    """What `open_access` gives a node, for a client: over libraries that need less of the processor."""
+    return AccessStore(access, _open_route)
 
 
 def open_access(access: Access) -> AccessStore:
+    """With nothing but the standard library."""
     return AccessStore(access)
 
 
-class AccessStore:
+class AccessStore(Store):
     """Keys that no route covers, and writes where a route only reads, raise StoreDenied."""
 
     def __init__(self, access: Access, open_route: Callable[[Route], Store] | None = None) -> None:
-        self._open = open_route or open_by_itself
+        self._open = open_route or _open_on_node
         self._stores: dict[str, tuple[Route, Store]] = {}
         self.renew(access)
 
@@ -44,7 +57,7 @@ class AccessStore:
 
     def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
         store, rest = self._find(key, write=False)
-        return stream(store, rest, start, size)
+        return store.stream(rest, start, size)
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         store, rest = self._find(key, write=True)
@@ -72,11 +85,22 @@ class AccessStore:
     @property
     def left_out(self) -> int:
         """How many objects listings have left out, because their names are not keys."""
-        return sum(int(getattr(store, "left_out", 0)) for _, store in self._stores.values())
+        return sum(store.left_out for _, store in self._stores.values())
 
     def delete(self, key: str) -> None:
         store, rest = self._find(key, write=True)
         store.delete(rest)
+
+    def route(self, key: str) -> Route | None:
+        return self.access.route(key)
+
+    def path(self, key: str) -> str:
+        route = self.access.route(key)
+        return self._stores[route.prefix][1].path(route.one or key[len(route.prefix) :]) if route else ""
+
+    @property
+    def near(self) -> bool:
+        return all(store.near for _, store in self._stores.values())
 
     def folder(self, prefix: str) -> FolderStore | None:
         """The folder of this computer that has the keys with this prefix, under the rest of their names, where it may
@@ -104,66 +128,20 @@ class AccessStore:
         return self._stores[route.prefix][1], route.one or key[len(route.prefix) :]
 
 
-def place_of(route: Route) -> Location:
+def _open_on_node(route: Route) -> Store:
+    place = _place_of(route)
+    return named(place.kind).open_on_node(route, place)
+
+
+def _open_route(route: Route) -> Store:
+    place = _place_of(route)
+    return named(place.kind).open_route(route, place)
+
+
+def _place_of(route: Route) -> Location:
     """Where its keys lie: for one object, the folder that it is in."""
     location = locate(route.url)
     if not route.one:
         return location
     path = location.prefix.removesuffix("/").removesuffix(route.one)
-    folder = location.kind is StoreKind.FOLDER
-    return replace(location, prefix=(path.rstrip("/") or "/") if folder else path)
-
-
-def folder_of(route: Route, *, durable: bool = False, makes_root: bool = True) -> FolderStore:
-    keys = Path(place_of(route).prefix)
-    depth = route.prefix.removesuffix(route.one).count("/")
-    return FolderStore(keys, durable=durable, makes_root=makes_root, part_of=keys.parents[depth - 1] if depth else None)
-
-
-def open_by_itself(route: Route) -> Store:
-    """With nothing but the standard library."""
-    location = place_of(route)
-    if location.kind is StoreKind.FOLDER:
-        # What a node commits is what a run resumes from. Its orders were there: a root that is not is away.
-        return folder_of(route, durable=True, makes_root=False)
-    if location.kind is StoreKind.AZURE:
-        from stoker.stores.azure.client import open_blobs  # http costs a local agent 20 ms, which it does not need
-
-        return open_blobs(location, route.token)
-    from stoker.stores.s3.client import open_bucket
-
-    return open_bucket(location, route.token)
-
-
-# Opens a store by its URL, for server and client. Agents use `nodeaccess`, which needs no third party.
-
-
-def open_store(url: str, credential: Credential | None = None) -> Store:
-    """Nothing is asked of the store yet. Raises BadInput where URL and credential do not go together."""
-    location = locate(url)
-    if location.kind is StoreKind.FOLDER:
-        return FolderStore(Path(location.prefix))
-    from stoker.stores.objects.library import open_objects  # obstore takes longer to load than most commands may
-
-    return open_objects(location, credential or NOTHING)
-
-
-def open_granted(access: Access) -> AccessStore:
-    """What `open_access` gives a node, for a client: over obstore, which needs less of the processor."""
-    return AccessStore(access, _open_route)
-
-
-def _open_route(route: Route) -> Store:
-    location = place_of(route)
-    if location.kind is StoreKind.FOLDER:
-        return folder_of(route)
-    from stoker.stores.objects.library import open_objects  # as above
-    from stoker.stores.s3.client import keys_from_text
-
-    if location.kind is StoreKind.AZURE:
-        return open_objects(
-            location, Credential(CredentialKind.SAS, {"token": route.token}) if route.token else NOTHING
-        )
-    keys = keys_from_text(route.token)
-    values = {"id": keys.id, "secret": keys.secret, "session": keys.session}
-    return open_objects(location, Credential(CredentialKind.S3_KEY, values))
+    return replace(location, prefix=(path.rstrip("/") or "/") if location.local else path)

@@ -27,5 +27,4 @@ FAR = Pacing(eager_s=0.25, lazy_s=2.0, wishes_s=2.0, write_s=1.0, beat_s=10.0, f
 
 
 def pacing(store: Store) -> Pacing:
-    """By its URL: what is reached over a network is far."""
-    return NEAR if store.url.startswith(("file:", "memory:")) else FAR
+    return NEAR if store.near else FAR

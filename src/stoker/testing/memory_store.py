@@ -8,14 +8,18 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
-from stoker.stores import Stored
+from stoker.stores import Store, Stored
 
 
-class MemoryStore:
+class MemoryStore(Store):
     def __init__(self, url: str = "memory:") -> None:
         self.url = url
         self._lock = threading.Lock()
         self._objects: dict[str, tuple[bytes, float]] = {}  # with the time of the last change
+
+    @property
+    def near(self) -> bool:
+        return True
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         with self._lock:

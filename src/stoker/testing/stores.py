@@ -20,7 +20,6 @@ import pytest
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
 from stoker.stores import Store
-from stoker.stores.streaming import stream
 
 T = TypeVar("T")
 
@@ -80,18 +79,18 @@ class StoreContract:
     def test_a_stream_gives_what_a_read_gives(self, store: Store, start: int, size: int) -> None:
         data = os.urandom(3_000_000)
         store.put("large", data)
-        assert b"".join(map(bytes, stream(store, "large", start, size))) == data[start : start + size]
+        assert b"".join(map(bytes, store.stream("large", start, size))) == data[start : start + size]
 
     def test_a_stream_ends_where_the_object_does(self, store: Store) -> None:
         store.put("large", b"0123456789")
-        assert b"".join(map(bytes, stream(store, "large", 4, 100))) == b"456789"
-        assert b"".join(map(bytes, stream(store, "large", 10, 100))) == b""
+        assert b"".join(map(bytes, store.stream("large", 4, 100))) == b"456789"
+        assert b"".join(map(bytes, store.stream("large", 10, 100))) == b""
         with pytest.raises(Missing):
-            b"".join(map(bytes, stream(store, "other", 0, 100)))
+            b"".join(map(bytes, store.stream("other", 0, 100)))
 
     def test_a_stream_that_is_left_in_the_middle_does_no_harm(self, store: Store) -> None:
         store.put("large", bytes(3_000_000))
-        pieces = stream(store, "large", 0, 3_000_000)
+        pieces = store.stream("large", 0, 3_000_000)
         next(pieces)
         del pieces
         assert store.get("large", 0, 2) == b"\0\0"

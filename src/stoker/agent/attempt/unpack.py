@@ -53,8 +53,8 @@ class Unpack:
     def _code(self, orders: Orders) -> frozenset[str]:
         """Into an empty folder, whatever an earlier try left there."""
         remove_tree(self.folder.work)
-        id, access = orders.snapshot, getattr(self.store, "access", None)
-        route = access.route(layout.code(id)) if access else None
+        id = orders.snapshot
+        route = self.store.route(layout.code(id))
         if route and route.one:  # over a network it is one object, with a token of its own
             from stoker.stores.trees.bundle import Bundle  # here, because most nodes are near their store
 

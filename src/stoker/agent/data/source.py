@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 
 from stoker.agent.data.downloading import Wanted
 from stoker.agent.data.sharding import part_of
@@ -12,9 +11,7 @@ from stoker.errors import Corrupt, Missing
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.orders import DataOrder, Orders
 from stoker.stores import Store
-from stoker.stores.access import Access, Route
-from stoker.stores.folder.store import FolderStore
-from stoker.stores.kinds import StoreKind, locate
+from stoker.stores.access import Route
 
 
 class Source:
@@ -51,18 +48,11 @@ class Source:
 
     def route(self, file: DataFile) -> Route | None:
         """How a mount would reach it; None where there is no token to mount with."""
-        access: Access | None = getattr(self._store, "access", None)  # those that were opened with one have it
-        return access.route(self.key(file)) if access else None
+        return self._store.route(self.key(file))
 
     def local(self, file: DataFile) -> str:
         """Its path, where the store is a folder of this computer; else empty."""
-        key = self.key(file)
-        if isinstance(self._store, FolderStore):
-            return str(self._store.root / key)
-        route = self.route(file)
-        if route is None or locate(route.url).kind is not StoreKind.FOLDER:
-            return ""
-        return str(Path(locate(route.url).prefix) / key.removeprefix(route.prefix))
+        return self._store.path(self.key(file))
 
     def wanted(self, file: DataFile) -> Wanted:
         """Without a hash, the store, the key, the size and the etag say which content it is."""

@@ -146,11 +146,10 @@ class Staging:
 
     def _keep(self) -> None:
         while not self._done.wait(KEEP_EVERY_S):
-            access = getattr(self._site.store, "access", None)
             for one in self._inputs:
                 for mount, key in one.mounts:
                     try:
-                        done = mount.keep(access.route(key) if access else None)
+                        done = mount.keep(self._site.store.route(key))
                     except (Broken, OSError) as error:
                         done = f"cannot be read any more: {error}"
                     if done:

@@ -8,20 +8,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO, cast
 
 from stoker.stores import Store, Stored
-from stoker.stores.streaming import stream
-from stoker.stores.transfer.files import AT_ONCE
 from stoker.stores.transfer.still import Still
 from stoker.stores.transfer.verified import known_hash
 
 
-class Counted:
+class Counted(Store):
     """`told` hears of bytes; of those that did not arrive, it hears once more with a minus."""
 
     def __init__(self, store: Store, told: Callable[[int], None]) -> None:
         self._store = store
         self._told = told
         self.url = store.url
-        self.at_once = int(getattr(store, "at_once", AT_ONCE))
+        self.at_once = store.at_once
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         data = self._store.get(key, start, size)
@@ -29,7 +27,7 @@ class Counted:
         return data
 
     def stream(self, key: str, start: int, size: int) -> Iterator[memoryview]:
-        for piece in stream(self._store, key, start, size):
+        for piece in self._store.stream(key, start, size):
             self._told(len(piece))
             yield piece
 
@@ -74,6 +72,10 @@ class Counted:
 
     def delete(self, key: str) -> None:
         self._store.delete(key)
+
+    @property
+    def near(self) -> bool:
+        return self._store.near
 
 
 class _Source(io.RawIOBase):

@@ -11,11 +11,11 @@ from urllib.parse import quote
 from stoker.client.connection import Connection
 from stoker.client.settings import Settings
 from stoker.errors import StoreDenied
-from stoker.stores import Stored
-from stoker.stores.access import Access, Route
+from stoker.stores import AT_ONCE, Store, Stored
+from stoker.stores.access import Access
 from stoker.stores.folder.store import FolderStore
+from stoker.stores.kinds import locate
 from stoker.stores.opening import AccessStore, open_granted
-from stoker.stores.transfer.files import AT_ONCE
 
 T = TypeVar("T")
 _EARLY_S = 300.0  # before the end: a piece that is under way has to arrive
@@ -35,7 +35,7 @@ class Reaching:
         asked = {"reads": list(reads), "writes": list(writes)}
         told = self._connection.post(f"/v1/stores/{quote(name, safe='')}/access", asked)
         access = Access.from_text(told["access"])
-        if not self._settings.local and any(map(_is_folder, access.routes)):
+        if not self._settings.local and any(locate(route.url).local for route in access.routes):
             raise StoreDenied(
                 f"the store `{name}` is a folder of the server's computer",
                 hint="name a store that both can reach with `--store`; `stoker store ls` lists them",
@@ -43,7 +43,7 @@ class Reaching:
         return access
 
 
-class Reached:
+class Reached(Store):
     """A store by an access that is asked for again when it is about to end, or is refused before that."""
 
     def __init__(self, ask: Callable[[], Access]) -> None:
@@ -52,8 +52,11 @@ class Reached:
         self._opened = open_granted(ask())
         self._renew_at = _renew_at(self._opened.access)
         self.url = self._opened.url
-        folders = all(_is_folder(route) for route in self._opened.access.routes)
-        self.at_once = FolderStore.at_once if folders else AT_ONCE
+        self.at_once = FolderStore.at_once if self.near else AT_ONCE
+
+    @property
+    def near(self) -> bool:
+        return self._opened.near
 
     def folder(self, prefix: str) -> FolderStore | None:
         return self._current().folder(prefix)
@@ -102,10 +105,6 @@ class Reached:
             if self._opened.access is old:
                 self._opened.renew(self._ask())
                 self._renew_at = _renew_at(self._opened.access)
-
-
-def _is_folder(route: Route) -> bool:
-    return route.url.startswith("file:")
 
 
 def _renew_at(access: Access) -> float:

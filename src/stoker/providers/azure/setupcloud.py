@@ -16,7 +16,7 @@ from stoker.providers.azure.clients import missing_error, speaking
 from stoker.providers.azure.cloud import Cloud
 from stoker.providers.azure.setupresources import Wanted
 from stoker.providers.azure.setuproles import Json
-from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.credential import Credential
 from stoker.stores.opening import open_store
 
 ASSIGNMENTS = "Microsoft.Authorization/roleAssignments"
@@ -157,7 +157,7 @@ class SetupCloud(Cloud):
             if self.secret:
                 own = {"tenant": self._account.tenant, "client": self._account.client, "secret": self.secret}
                 values = {**values, **own}
-            store = open_store(url, Credential(CredentialKind.LOGIN, dict(values)))
+            store = open_store(url, Credential("login", dict(values)))
             return sum(one.size_bytes for one in store.list(""))
         except StokerError:
             return None

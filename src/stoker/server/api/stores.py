@@ -8,13 +8,14 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from stoker.errors import BadInput, Conflict
+from stoker.errors import Conflict
 from stoker.model.store import KnownStore, StoreFinding, works
 from stoker.server.api.reading import body
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.outside import call
 from stoker.server.service import Service
-from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.credential import Credential
+from stoker.stores.kinds import check_credential, locate
 
 router = APIRouter(tags=["stores"])
 
@@ -30,7 +31,7 @@ class NewStore:
     check: bool = True  # add it only if it works
     use: bool = False  # keep new runs there
     moved_from: str = ""  # the URL that the store of this name has had until now
-    shared: bool | None = None  # nodes elsewhere may be given a SAS that cannot be split; null: as it was
+    shared: bool | None = None  # nodes elsewhere may be given a credential that cannot be split; null: as it was
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,9 @@ async def add(request: Request) -> Response:
     """`store` is null where it does not work, and then nothing was kept; `findings` say why."""
     service = service_of(request)
     given = await body(request, NewStore)
-    credential = Credential(_kind(given.credential), dict(given.values))
+    credential = Credential(given.credential, dict(given.values))
     url, _ = service.stores.check_new(given.name, given.url, given.moved_from)
+    check_credential(locate(url), credential)
     from stoker.server.storetrial import try_new  # HTTP clients would slow down every start of a server
 
     findings = await call(try_new, url, credential, service.settings.access_s, given.shared) if given.check else []
@@ -123,10 +125,3 @@ async def _check_unused(service: Service, name: str) -> None:
         raise Conflict(
             f"the dataset `{datasets[0]}` is kept in `{name}`", hint=f"remove it first: `stoker data rm {datasets[0]}`"
         )
-
-
-def _kind(word: str) -> CredentialKind:
-    try:
-        return CredentialKind(word)
-    except ValueError:
-        raise BadInput(f"there is no kind of credential `{word}`", hint=", ".join(CredentialKind)) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 import secrets
 import time
 import zlib
@@ -18,8 +17,9 @@ from xml.etree import ElementTree
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.stores import Store, Stored
 from stoker.stores.kinds import Location
+from stoker.stores.objects.answers import listing, total_bytes, within
 from stoker.stores.objects.blocks import BLOCK_BYTES, Blocks, block_size, first_block
-from stoker.stores.objects.bucket import Piece
+from stoker.stores.objects.bucket import Bucket, Piece
 from stoker.stores.objects.refusals import refusal, token_ended
 from stoker.stores.objects.segments import ObjectStore
 from stoker.stores.objects.wire import Body, Reply, Request, Wire
@@ -39,7 +39,7 @@ def open_blobs(location: Location, token: str) -> Store:
     return ObjectStore(location.url, BlobBucket(location, lambda: (token, {})))
 
 
-class BlobBucket:
+class BlobBucket(Bucket):
     """A container. `sign` gives what to add to every query, and to every header: a SAS, or a bearer token."""
 
     def __init__(self, location: Location, sign: Callable[[], tuple[str, Mapping[str, str]]]) -> None:
@@ -168,8 +168,8 @@ class BlobBucket:
 
     def _check(self, reply: Reply, name: str, *good: int) -> None:
         if reply.status not in good:
-            code = reply.headers.get("x-ms-error-code", "") or _within(reply.body, "Code")
-            why = _within(reply.body, "AuthenticationErrorDetail") or _within(reply.body, "Message")
+            code = reply.headers.get("x-ms-error-code", "") or within(reply.body, "Code")
+            why = within(reply.body, "AuthenticationErrorDetail") or within(reply.body, "Message")
             if reply.status == 403 and 0 < (end := sas_expires_at(self._sign()[0])) < time.time():
                 raise token_ended(end, self.place)
             raise refusal(reply.status, code, why, name, self.place)
@@ -186,24 +186,9 @@ class BlobBucket:
         )
 
 
-def listing(reply: Reply, place: str) -> ElementTree.Element:
-    try:
-        return ElementTree.fromstring(reply.body)
-    except ElementTree.ParseError as error:
-        raise StoreFailed(f"`{place}` gave a listing that cannot be read: {error}") from None
-
-
 def _named(name: ElementTree.Element) -> str:
     """What XML has no characters for is percent-encoded, and said to be."""
     return unquote(name.text or "") if name.get("Encoded") == "true" else name.text or ""
-
-
-def total_bytes(reply: Reply) -> int:
-    """How long the whole object is, of which this is an answer about a part."""
-    _, _, total = reply.headers.get("content-range", "").rpartition("/")
-    if total.isdigit():
-        return int(total)
-    return int(reply.headers.get("content-length", len(reply.body)))
 
 
 def sas_expires_at(sas: str) -> float:
@@ -215,8 +200,3 @@ def sas_expires_at(sas: str) -> float:
         except ValueError:
             continue
     return 0.0
-
-
-def _within(body: bytes, tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), body, re.DOTALL)
-    return found[1].decode(errors="replace") if found else ""

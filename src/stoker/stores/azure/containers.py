@@ -127,7 +127,7 @@ class Account:
         raise error if isinstance(error, StoreFailed) else StoreFailed(str(error))
 
 
-class ManyContainers:
+class ManyContainers(Bucket):
     """A Bucket made of many. Containers are made when they are first written to."""
 
     def __init__(self, location: Location, account: Account, open_container: Callable[[Location], Bucket]) -> None:
@@ -161,9 +161,9 @@ class ManyContainers:
                 data.seek(begun)
             return bucket.write(inside, data, only_new=only_new)
 
-    def prepare(self, key: str) -> None:
-        """Makes the container that the key lies in: whoever has a token for it cannot."""
-        self._account.create(container_of(self._location, key)[0].container)
+    def prepare(self, name: str) -> None:
+        """Makes the container that the name lies in: whoever has a token for it cannot."""
+        self._account.create(container_of(self._location, name)[0].container)
 
     def entries(self, prefix: str) -> Iterator[Stored]:
         location, inside = container_of(self._location, prefix)

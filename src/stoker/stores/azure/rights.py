@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from stoker.errors import BadInput
 from stoker.stores.azure.client import API_VERSION
-from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.credential import NONE, Credential
 from stoker.stores.kinds import Location
 
 READ = "rl"
@@ -39,15 +39,15 @@ class AzureRights:
 def rights(location: Location, credential: Credential) -> tuple[Location, AzureRights]:
     """The place comes back too: a connection string may name another endpoint for the account."""
     values = credential.values
-    if credential.kind is CredentialKind.ACCOUNT_KEY:
+    if credential.kind == "account-key":
         return location, AzureRights(key=_checked_key(values["key"]))
-    if credential.kind is CredentialKind.SAS:
+    if credential.kind == "sas":
         return location, AzureRights(sas=_checked_sas(values["token"]))
-    if credential.kind is CredentialKind.LOGIN:
+    if credential.kind == "login":
         return location, AzureRights(login=credential)
-    if credential.kind is CredentialKind.CONNECTION_STRING:
+    if credential.kind == "connection-string":
         return _from_connection_string(location, values["text"])
-    if credential.kind is CredentialKind.NONE:
+    if credential.kind == NONE:
         return location, AzureRights()
     raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`")
 

@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stoker.errors import AlreadyThere, Missing, StoreFailed
-from stoker.stores import Stored
+from stoker.stores import Store, Stored
 from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.pastcache import read_past_cache
 from stoker.stores.trees.clearing import clear
@@ -44,7 +44,7 @@ class Adopted(NamedTuple):
     new: bool
 
 
-class FolderStore:
+class FolderStore(Store):
     """With `durable`, a put with `only_new` is a commit: it returns when the object, and what this store had put before
     it, would survive a power cut. Other puts are whole or not there, but the newest of them may be lost."""
 
@@ -87,14 +87,12 @@ class FolderStore:
         finally:
             os.close(file)
 
-    def open(self, key: str) -> io.FileIO:
-        """The object as a file of this computer, which only this kind of store has. Raises Missing."""
-        try:
-            return io.FileIO(os.open(self._place(key), _READ), "rb")
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise _missing(key) from None
-        except OSError as error:
-            raise disk_failed("read", key, error) from error
+    def path(self, key: str) -> str:
+        return self._place(key)
+
+    @property
+    def near(self) -> bool:
+        return True
 
     def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
         path = self._place(key)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple, Protocol, runtime_checkable
+from typing import BinaryIO, NamedTuple, Protocol
 
 from stoker.errors import StoreFailed
 from stoker.stores import Stored
@@ -27,14 +27,14 @@ class Piece(NamedTuple):
 
 class Bucket(Protocol):
     """Names are any text that `checked` lets pass; a prefix is empty or ends with `/`. Whoever has a token can make
-    objects with other names: `entries` gives those as they are, and `remove` takes them."""
+    objects with other names: `entries` gives those as they are, and `remove` takes them. Buckets inherit from this."""
 
     def read(self, name: str, start: int, size: int | None) -> Piece:
         """Nothing where the object ends before `start`. Raises Missing."""
         ...
 
     def stream(self, name: str, start: int, size: int) -> Iterator[memoryview]:
-        """As `Streams` says."""
+        """As `Store.stream` says."""
         ...
 
     def size(self, name: str) -> int:
@@ -51,30 +51,13 @@ class Bucket(Protocol):
         """Missing is fine."""
         ...
 
-
-@runtime_checkable
-class RemovesWhole(Protocol):
-    """A bucket that may remove everything below a prefix in one go."""
-
     def remove_whole(self, prefix: str) -> bool:
-        """False where it cannot: then nothing was removed."""
-        ...
+        """Removes everything below a prefix in one go. False where it cannot: then nothing was removed."""
+        return False
 
-
-@runtime_checkable
-class RemovesBelow(Protocol):
-    """A store that removes everything below a prefix, also what `list` leaves out because its name is not a key."""
-
-    def remove_below(self, prefix: str) -> None:
-        """May fail and be repeated."""
-        ...
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A bucket, or a store, in which there must be a place before somebody with a token can write to it."""
-
-    def prepare(self, key: str) -> None: ...
+    def prepare(self, name: str) -> None:
+        """Makes the place that a name lies in, where whoever has a token could not. Most have nothing to do."""
+        return
 
 
 def is_key(name: str) -> bool:

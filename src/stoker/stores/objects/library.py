@@ -1,41 +1,30 @@
-"""Object stores of server and client, over obstore. Loading it takes a while: `opening` does so when it must."""
+"""Object stores of server and client, over obstore. Loading it takes a while: kinds do so when they must."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, UnauthenticatedError
-from obstore.store import AzureStore, S3Store
+from obstore.store import ObjectStore as AnyStore
 
-from stoker.errors import AlreadyThere, BadInput, StoreDenied, StoreFailed
-from stoker.stores import Store, Stored
-from stoker.stores.azure.client import BlobBucket, sas_expires_at
-from stoker.stores.azure.containers import Account, ManyContainers, check_room
-from stoker.stores.azure.login import Login
-from stoker.stores.azure.rights import AzureRights, account_sas, rights
-from stoker.stores.credential import Credential, CredentialKind
-from stoker.stores.kinds import Location, StoreKind
+from stoker.errors import AlreadyThere, StoreDenied, StoreFailed
+from stoker.stores import PIECE_BYTES, Stored
 from stoker.stores.objects.blocks import Lanes, first_block
 from stoker.stores.objects.bucket import Bucket, Piece
 from stoker.stores.objects.refusals import refusal, token_ended, unreachable
-from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.s3.client import DEFAULT_REGION, S3Bucket
-from stoker.stores.s3.sigv4 import Keys
-from stoker.stores.streaming import PIECE_BYTES
 from stoker.stores.transfer.verified import known_hash
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-_HOUR_S = 3600.0
-_RETRY: RetryConfig = {
+RETRY: RetryConfig = {
     "max_retries": 5,
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=8), "base": 2},
     "retry_timeout": timedelta(seconds=30),
@@ -50,52 +39,16 @@ _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _BULK = re.compile(r"Bulk delete request failed.*\(code: (\w+)\)", re.DOTALL)
 
 
-def open_objects(location: Location, credential: Credential) -> Store:
-    if location.kind is StoreKind.S3:
-        raw = S3Bucket(location, _keys(credential)) if credential.kind is CredentialKind.S3_KEY else None
-        return ObjectStore(location.url, ObstoreBucket(location.url, _open_s3(location, credential), raw))
-    place, held = rights(location, credential)
-    login = Login(held.login) if held.login else None
-
-    def open_container(one: Location) -> ObstoreBucket:
-        raw = BlobBucket(one, _signing(one, held, login))
-        # What is large goes by blocks whose names tell what is in them, so that it can be gone on with.
-        large = raw if held.sas else None
-        return ObstoreBucket(one.url, _open_azure(one, held, login), raw, sas_expires_at(held.sas), large)
-
-    if not held.splits:
-        return ObjectStore(location.url, open_container(place))
-    check_room(place)
-    return ObjectStore(location.url, ManyContainers(place, open_account(place, held, login), open_container))
-
-
-def open_account(location: Location, held: AzureRights, login: Login | None) -> Account:
-    return Account(location, _signing(location, held, login))
-
-
-def _signing(location: Location, held: AzureRights, login: Login | None) -> Callable[[], tuple[str, dict[str, str]]]:
-    def sign() -> tuple[str, dict[str, str]]:
-        if login:
-            return "", {"Authorization": f"Bearer {login.token()}"}
-        return (account_sas(location, held.key, _HOUR_S) if held.key else held.sas), {}
-
-    return sign
-
-
-def _keys(credential: Credential) -> Keys:
-    return Keys(credential.values["id"], credential.values["secret"], credential.values.get("session", ""))
-
-
-class ObstoreBucket:
+class ObstoreBucket(Bucket):
     """obstore refuses names that are no paths, and all others of a listing with them: `raw` lists and removes."""
 
     def __init__(
         self,
         place: str,
-        store: AzureStore | S3Store,
+        store: AnyStore,
         raw: Bucket | None = None,
         expires_at: float = 0.0,
-        large: BlobBucket | None = None,
+        large: Bucket | None = None,
     ) -> None:
         self.place = place
         self._raw = raw
@@ -226,56 +179,5 @@ class ObstoreBucket:
         raise StoreFailed(f"`{self.place}` cannot do this with `{name}`: {first}") from error
 
 
-def _open_azure(location: Location, held: AzureRights, login: Login | None) -> AzureStore:
-    settings: dict[str, Any] = {"account_name": location.account, "endpoint": location.endpoint}
-    provider: Callable[[], Any] | None = None
-    if held.key:
-        settings["account_key"] = held.key
-    elif held.sas:
-        settings["sas_key"] = held.sas
-    elif login:
-        provider = _token_of(login)
-    else:
-        settings["skip_signature"] = True
-    return AzureStore(
-        location.container,
-        prefix=location.prefix.removesuffix("/") or None,
-        client_options=_client(location.endpoint),
-        retry_config=_RETRY,
-        credential_provider=provider,
-        **settings,
-    )
-
-
-def _token_of(login: Login) -> Callable[[], dict[str, Any]]:
-    def provide() -> dict[str, Any]:
-        token = login.token()
-        return {"token": token, "expires_at": datetime.fromtimestamp(login.expires_at, UTC)}
-
-    return provide
-
-
-def _open_s3(location: Location, credential: Credential) -> S3Store:
-    settings: dict[str, Any] = {"region": location.region or DEFAULT_REGION}
-    if location.endpoint:
-        settings["endpoint"] = location.endpoint
-    if credential.kind is CredentialKind.S3_KEY:
-        settings["access_key_id"] = credential.values["id"]
-        settings["secret_access_key"] = credential.values["secret"]
-        if credential.values.get("session"):
-            settings["session_token"] = credential.values["session"]
-    elif credential.kind is CredentialKind.NONE:
-        settings["skip_signature"] = True
-    elif credential.kind is not CredentialKind.LOGIN:  # a login is what the machine's environment says
-        raise BadInput(f"a credential of the kind `{credential.kind}` does not open `{location.url}`")
-    return S3Store(
-        location.container,
-        prefix=location.prefix.removesuffix("/") or None,
-        client_options=_client(location.endpoint),
-        retry_config=_RETRY,
-        **settings,
-    )
-
-
-def _client(endpoint: str) -> ClientConfig:
+def client_options(endpoint: str) -> ClientConfig:
     return {"allow_http": endpoint.startswith("http:"), "timeout": "120s", "connect_timeout": "5s"}

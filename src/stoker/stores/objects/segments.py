@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO, NamedTuple
 
 from stoker.errors import Missing, StoreFailed
-from stoker.stores import Stored
-from stoker.stores.objects.bucket import Bucket, Prepares, RemovesWhole, checked, is_key
+from stoker.stores import Store, Stored
+from stoker.stores.objects.bucket import Bucket, checked, is_key
 
 SEGMENT_BYTES = 1 << 20
 _MARK = ".~/"
@@ -31,14 +31,14 @@ class _Tail(NamedTuple):
     data: bytes
 
 
-class ObjectStore:
+class ObjectStore(Store):
     def __init__(self, url: str, bucket: Bucket) -> None:
         self.url = url
         self.bucket = bucket
         self._locks = [threading.Lock() for _ in range(_TAILS)]
         self._tails: dict[str, _Tail] = {}
         self._long: set[str] = set()  # keys known to go on in segments
-        self.left_out = 0  # objects that listings have left out, because their names are not keys
+        self._left_out = 0
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         _checked(key)
@@ -84,7 +84,7 @@ class ObjectStore:
                 segments.setdefault(found[1], {})[int(found[2])] = one
             elif not is_key(one.key):
                 # Made by somebody's own requests: nothing here could read it. One that ends so marks a folder.
-                self.left_out += not one.key.endswith("/")
+                self._left_out += not one.key.endswith("/")
             elif one.size_bytes == SEGMENT_BYTES:
                 full[one.key] = one
             else:
@@ -106,16 +106,19 @@ class ObjectStore:
     def remove_below(self, prefix: str) -> None:
         below = f"{checked(prefix.removesuffix('/'))}/"
         self._tails = {key: tail for key, tail in self._tails.items() if not key.startswith(below)}
-        if isinstance(self.bucket, RemovesWhole) and self.bucket.remove_whole(below):
+        if self.bucket.remove_whole(below):
             return
         names = [one.key for one in self.bucket.entries(below)]
         with ThreadPoolExecutor(_AT_ONCE, "removal") as threads:
             for _ in threads.map(self.bucket.remove, names):
                 pass
 
+    @property
+    def left_out(self) -> int:
+        return self._left_out
+
     def prepare(self, key: str) -> None:
-        if isinstance(self.bucket, Prepares):
-            self.bucket.prepare(key)
+        self.bucket.prepare(key)
 
     def _read_long(self, key: str, start: int, size: int | None) -> bytes:
         """Without looking at the first segment, unless there is nothing: then the object may be another one by now."""

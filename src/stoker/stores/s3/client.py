@@ -15,10 +15,10 @@ from xml.sax.saxutils import unescape
 
 from stoker.errors import AlreadyThere, BadInput, StoreFailed
 from stoker.stores import Store, Stored
-from stoker.stores.azure.client import listing, total_bytes
 from stoker.stores.kinds import Location
+from stoker.stores.objects.answers import listing, total_bytes, within
 from stoker.stores.objects.blocks import Blocks, first_block
-from stoker.stores.objects.bucket import Piece
+from stoker.stores.objects.bucket import Bucket, Piece
 from stoker.stores.objects.refusals import refusal
 from stoker.stores.objects.segments import ObjectStore
 from stoker.stores.objects.wire import Reply, Request, Wire
@@ -46,7 +46,7 @@ def keys_from_text(text: str) -> Keys:
         raise BadInput("this is not a token for S3") from None
 
 
-class S3Bucket:
+class S3Bucket(Bucket):
     def __init__(self, location: Location, keys: Keys) -> None:
         self.place = location.url
         self._prefix = location.prefix
@@ -115,7 +115,7 @@ class S3Bucket:
         writer = secrets.token_hex(8) if only_new else ""
         begun = self._ask("POST", name, {_WRITER: writer} if only_new else {}, {"uploads": ""})
         self._check(begun, name, 200)
-        upload = unescape(_within(begun.body, "UploadId"))
+        upload = unescape(within(begun.body, "UploadId"))
 
         def send(number: int, block: bytes) -> tuple[str, int]:
             reply = self._ask("PUT", name, query={"partNumber": str(number + 1), "uploadId": upload}, body=block)
@@ -143,7 +143,7 @@ class S3Bucket:
             if reply.tries == 1 or self._ask("HEAD", name).headers.get(_WRITER) != writer:
                 raise
         if reply.status == 200 and b"<Error>" in reply.body:  # S3 may begin a good answer and end it badly
-            raise refusal(503, _within(reply.body, "Code"), _within(reply.body, "Message"), name, self.place)
+            raise refusal(503, within(reply.body, "Code"), within(reply.body, "Message"), name, self.place)
 
     def _ask(
         self,
@@ -175,7 +175,7 @@ class S3Bucket:
 
     def _check(self, reply: Reply, name: str, *good: int) -> None:
         if reply.status not in good:
-            code, why = _within(reply.body, "Code"), _within(reply.body, "Message")
+            code, why = within(reply.body, "Code"), within(reply.body, "Message")
             raise refusal(reply.status, code, why, name, self.place)
 
     def _entry(self, one: ElementTree.Element, space: str, *, encoded: bool) -> Stored:
@@ -189,8 +189,3 @@ class S3Bucket:
             datetime.fromisoformat(changed).timestamp(),
             (one.findtext(f"{space}ETag") or "").strip('"'),
         )
-
-
-def _within(body: bytes, tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), body, re.DOTALL)
-    return found[1].decode(errors="replace") if found else ""

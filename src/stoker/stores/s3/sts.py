@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +12,9 @@ from urllib.parse import urlencode, urlsplit
 
 from stoker.errors import StoreDenied, StoreFailed
 from stoker.stores.access import Access, Route
-from stoker.stores.credential import Credential, CredentialKind
+from stoker.stores.credential import NONE, Credential
 from stoker.stores.kinds import Location
+from stoker.stores.objects.answers import within
 from stoker.stores.objects.wire import Request, Wire
 from stoker.stores.s3.client import DEFAULT_REGION, keys_text
 from stoker.stores.s3.sigv4 import Keys, Signer, payload_hash
@@ -28,9 +28,9 @@ def grant_s3(
     location: Location, credential: Credential, *, reads: Sequence[str], writes: Sequence[str], for_s: float
 ) -> Access:
     prefixes = sorted({*reads, *writes})
-    if credential.kind is CredentialKind.NONE:
+    if credential.kind == NONE:
         raise StoreDenied(f"`{location.url}` has no credential, so a node cannot be given a part of it")
-    if credential.kind is not CredentialKind.S3_KEY:
+    if "id" not in credential.values:
         raise StoreDenied(f"a `{credential.kind}` for S3 cannot be split for a node", hint="stoker store add --s3-key")
     lasting_s = min(max(int(for_s), _SHORTEST_S), _LONGEST_S)
     keys, expires_at = _temporary(location, credential, policy(location, reads, writes), lasting_s)
@@ -84,12 +84,10 @@ def _temporary(location: Location, credential: Credential, limits: dict[str, Any
     except StoreFailed as error:
         raise StoreDenied(f"the token service of `{location.url}` does not answer: {error.message}") from error
     found = {
-        name: _within(reply.body, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
+        name: within(reply.body, name) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")
     }
     if reply.status != 200 or not all(found.values()):
-        said = (
-            " ".join((_within(reply.body, "Code"), _within(reply.body, "Message"))).strip() or f"status {reply.status}"
-        )
+        said = " ".join((within(reply.body, "Code"), within(reply.body, "Message"))).strip() or f"status {reply.status}"
         raise StoreDenied(
             f"`{location.url}` gives no temporary keys for a part of it: {said}",
             hint="nodes elsewhere need a store with a token service (STS); runs on this computer do not",
@@ -103,8 +101,3 @@ def _moment(text: str, for_s: int) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return time.time() + for_s
-
-
-def _within(body: bytes, tag: str) -> str:
-    found = re.search(rf"<{tag}>(.*?)</{tag}>".encode(), body, re.DOTALL)
-    return found[1].decode(errors="replace").strip() if found else ""

@@ -16,7 +16,6 @@ from types import TracebackType
 
 from stoker.errors import Corrupt
 from stoker.stores import Store
-from stoker.stores.streaming import stream
 from stoker.stores.transfer.disk import disk_failed
 
 PIECE_BYTES = 4 << 20
@@ -57,7 +56,7 @@ class Pieces:
                 size = min(_WINDOW_BYTES, end - start)
                 crowd = self._to_come >= _CROWD
                 came = 0
-                for piece in stream(self.store, key, start, size) if crowd else self._ahead(key, start, start + size):
+                for piece in self.store.stream(key, start, size) if crowd else self._ahead(key, start, start + size):
                     came += len(piece)
                     yield piece
                 if came != size:

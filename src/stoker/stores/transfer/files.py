@@ -21,7 +21,6 @@ from stoker.stores.transfer.downloading import PIECE_BYTES, Pieces, bring_one
 from stoker.stores.transfer.still import Mark, Still, mark_of
 from stoker.stores.transfer.verified import Verified
 
-AT_ONCE = 8  # unless the store has an `at_once` of its own
 _LARGE_AT_ONCE = 4  # to a store: of some, blocks are in memory
 TRY_FOR_S = 60.0  # a store that does not answer, or asks to be left alone
 _FIRST_WAIT_S = 0.5
@@ -53,7 +52,7 @@ def upload(store: Store, items: Iterable[Item], told: Told | None = None, *, try
         with large if item.size_bytes > PIECE_BYTES else nullcontext():
             _patiently(lambda: _send(store, item), try_for_s)
 
-    side_by_side(items, send, told, _at_once(store))
+    side_by_side(items, send, told, store.at_once)
 
 
 def download(store: Store, items: Iterable[Item], told: Told | None = None, *, try_for_s: float = TRY_FOR_S) -> None:
@@ -62,7 +61,7 @@ def download(store: Store, items: Iterable[Item], told: Told | None = None, *, t
     items = list(items)
     with Pieces(store, sum(item.size_bytes > PIECE_BYTES for item in items)) as pieces:
         side_by_side(
-            items, lambda item: _patiently(lambda: bring_one(pieces, *item[:4]), try_for_s), told, _at_once(store)
+            items, lambda item: _patiently(lambda: bring_one(pieces, *item[:4]), try_for_s), told, store.at_once
         )
 
 
@@ -154,10 +153,6 @@ def side_by_side(items: Iterable[Each], work: Callable[[Each], None], told: Told
         raise
     if failed:
         raise failed[0]
-
-
-def _at_once(store: Store) -> int:
-    return int(getattr(store, "at_once", AT_ONCE))
 
 
 class _Shared(Generic[Each]):

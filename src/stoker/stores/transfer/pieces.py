@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import queue
 import threading
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
+from stoker.errors import Missing
 from stoker.stores import Store
 from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.pastcache import read_past_cache
 
 _FAR_PIECE_BYTES = 4 << 20
 _AT_ONCE = 4  # pieces on their way from afar
+_READ = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 _WAITING = 4  # pieces that are read, and not hashed yet
 
 
 def pieces(store: Store, key: str, size: int) -> Iterator[memoryview]:
     """In their order; fewer than `size` bytes where the object ends before. Each is good as long as `Hashing` needs it,
     and then used again."""
-    opened = getattr(store, "open", None)  # stores that are folders have it
-    return _from_disk(opened(key), key, size) if opened else _from_afar(store, key, size)
+    path = store.path(key)
+    return _from_disk(_opened(path, key), key, size) if path else _from_afar(store, key, size)
 
 
 class Hashing:
@@ -47,6 +50,15 @@ class Hashing:
     def _run(self) -> None:
         while (piece := self._pieces.get()) is not None:
             self._digest.update(piece)
+
+
+def _opened(path: str, key: str) -> io.FileIO:
+    try:
+        return io.FileIO(os.open(path, _READ), "rb")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise Missing(f"the store has no `{key}`") from None
+    except OSError as error:
+        raise disk_failed("read", key, error) from error
 
 
 def _from_disk(file: io.FileIO, key: str, size: int) -> Iterator[memoryview]:

@@ -44,7 +44,7 @@ def write_bundle(snapshot: Snapshot, open_content: Callable[[str], BinaryIO], in
         into.write(b"\0")
 
 
-class Bundle:
+class Bundle(Store):
     """A Store to unpack from, which has the contents of one snapshot. For one thread, but for what is large."""
 
     def __init__(self, store: Store, id: str, window_bytes: int = WINDOW_BYTES) -> None:
