@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
-OWN = ("/etc/systemd/system", "/var/lib", "/var/log", "/run", "/root", "/srv", "/mnt", "/home")
-OWN += ("/usr/local/sbin/nvidia-smi",)  # a driver is installed in a machine, and never on the host
+_DRIVER = "/usr/local/sbin/nvidia-smi"  # a driver is installed in a machine, and never on the host
+OWN = ("/etc/systemd/system", "/var/lib", "/var/log", "/run", "/root", "/srv", "/mnt", "/home", _DRIVER)
 _METADATA = "http://169.254.169.254"
 _SYSTEM = (
     "/",
