@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import NOW
 from stoker.errors import StoreUnavailable
 from stoker.model import layout, wire
 from stoker.model.job import Job
@@ -18,6 +17,8 @@ from stoker.server.clock import Clock
 from stoker.server.reports import Reports
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class Far(MemoryStore):
