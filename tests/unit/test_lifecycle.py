@@ -55,6 +55,19 @@ def test_a_node_that_was_asked_for_but_never_seen_is_asked_for_again(make_run: M
     assert again.actions == (StartNode(run),)
 
 
+def test_a_node_that_was_asked_for_ahead_gets_its_orders_once_they_can_be_written(
+    make_run: Make, now: datetime
+) -> None:
+    """The node is there, so nobody would ask for it again: but it waits for orders that its store did not take."""
+    run = begin(make_run(), now).run
+    unwritten = Sighting(up(run), unasked=(run.attempts[-1].key,))
+    late = now + timedelta(hours=1)
+    assert advance(run, unwritten, late).actions == (StartNode(run),)
+    assert advance(run, Sighting(up(run)), now).actions == (TellAgent(run),)
+    cancelled = replace(run, wish=Wish.CANCEL)
+    assert StartNode(cancelled) not in advance(cancelled, unwritten, now).actions
+
+
 def test_a_node_that_reported_and_is_no_longer_there_is_lost_not_started_twice(make_run: Make, now: datetime) -> None:
     run = begin(make_run(), now).run
     after = advance(run, Sighting(None, report(now)), now)

@@ -113,6 +113,9 @@ def _under_way(run: Run, seen: Sighting, now: datetime) -> Decision:
         return _lost(run, f"no heartbeat from its node for {seen.silent_s:.0f} s", now)
     if seen.refused and seen.refused_s > REFUSED_S:
         return _lost(run, _unusable(seen.refused), now).doing(StopNode(run.job.on, attempt.key))
+    if seen.node and not seen.report and attempt.key in seen.unasked and run.wish is Wish.GO_ON:
+        # It was asked for ahead, and its orders could not be written: it waits for them.
+        return Decision(run, (StartNode(run),))
     if seen.node and not seen.report and not seen.deaf and (now - attempt.asked_at).total_seconds() > MUTE_S:
         return _lost(run, f"its node was there for {MUTE_S / 60:.0f} minutes and has never said a word", now)
     if seen.node is None and (seen.report or run.wish is Wish.CANCEL):
