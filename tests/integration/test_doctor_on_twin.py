@@ -34,9 +34,9 @@ def twin_of(shell: Shell) -> Cloud:
 
 
 def doctor(shell: Shell, *more: str, code: int = 0) -> dict[str, dict[str, Any]]:
-    told = json.loads(
-        shell.stoker("doctor", "--cloud", "azure-twin", "--json", *more, code=code, patience_s=240).stdout
-    )
+    done = shell.stoker("doctor", "--cloud", "azure-twin", "--json", *more, code=code, patience_s=240)
+    told = json.loads(done.stdout)
+    assert ("holds every request to the cloud and its answer" in done.stderr) == ("--record" in more)
     assert told["ok"] == (code == 0)
     return {one["name"]: one for one in told["findings"]}
 
@@ -46,6 +46,7 @@ def test_a_spot_machine_is_evicted_resumed_and_removed_within_the_budget(shell: 
     found = doctor(shell, "--spend", "0.05", "--report", str(report), "--record", str(record))
     assert [one for one in found.values() if one["verdict"] != "ok"] == []
     assert "s from request to script" in found["machine"]["found"]
+    assert found["restore policy"]["found"].endswith(" min")
     assert "s notice" in found["eviction"]["found"]
     assert "s from eviction to script" in found["resume"]["found"]
     assert found["end"]["found"].startswith("the run has succeeded")

@@ -66,6 +66,8 @@ def command(cloud: str | None, spend: str | None, report: Path | None, record: P
             findings.append(one)
             if not as_json:
                 show(finding_line(one))
+    if record:
+        say(f"{record} holds every request to the cloud and its answer, without secrets")
     if report and cloud:
         _write(report, cloud, findings, events, settings)
     if as_json:

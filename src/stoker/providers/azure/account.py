@@ -70,7 +70,8 @@ def read_account(path: Path) -> Account:
     except FileNotFoundError:
         raise NotSetUp(
             NO_ACCOUNT,
-            hint=f"describe your account in {path}: see the guide to a first cloud run",
+            hint="with your administrator's file: stoker workspace use team.json; without one, describe your account "
+            f"in {path}: see the guide to a first cloud run",
         ) from None
     except (OSError, ValueError) as error:
         raise NotSetUp(f"{path} cannot be read: {error}", hint="see the guide to a first cloud run") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -92,7 +93,9 @@ class Questions(SetupCloud):
                 given = (self.get(part.id, COMPUTE) or {}).get("properties", {})
                 policy = given.get("spotRestorePolicy") or {}
                 if policy.get("enabled"):
-                    return f"Azure has accepted it: restores for {policy.get('restoreTimeout', 'an unknown time')}"
+                    lasts = str(policy.get("restoreTimeout", "an unknown time"))
+                    minutes = re.fullmatch(r"PT(\d+)M", lasts)
+                    return f"Azure has accepted it: restores for {f'{minutes[1]} min' if minutes else lasts}"
         return ""
 
     def validate(self, place: Place, properties: Mapping[str, Any], custom_data: str) -> None:
