@@ -412,6 +412,9 @@ def test_runs_are_removed_all_or_none(desk: Shell) -> None:
     assert "the node of `kept-1` is kept" in refused.stderr
     assert desk.facts("whole-1")["name"] == "whole-1"
     desk.stoker("release", "kept-1")
+    desk.stoker("rerun", "kept-1", "--set", "env.MORE=1", code=1)
+    again = desk.facts("kept-2")["job"]
+    assert again["env"] == {"MORE": "1"} and not again.get("keep_failed"), "to keep a node is for one run"
 
 
 def test_output_that_comes_late_is_shown_with_one_rank_per_gpu(desk: Shell) -> None:

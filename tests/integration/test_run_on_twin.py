@@ -223,6 +223,7 @@ def test_data_of_this_computer_is_put_into_the_store_once_that_is_agreed_to(shel
     refused = shell.stoker("run", "--on", "azure", "--twin", code=None)
     assert refused.returncode and "add `--yes`" in refused.stderr and "(1 file, 5 B) becomes" in refused.stderr
     asked = ("run", "--on", "azure", "--twin", "--name")
+    assert "login" not in refused.stderr, "the twin needs none"
     for run in (("moved", "--yes"), ("again",)):  # nobody is asked twice
         printed = shell.stoker(*asked, *run, patience_s=PATIENCE_S).stdout.split()
         assert printed == ["hello", "labels", "words", "tokens"]

@@ -65,6 +65,10 @@ def test_a_deadline_asks_for_both_kinds_without_spot_being_named(run: Run) -> No
     assert [need.spot for need in needs(run.job)] == [True, False]
 
 
+def test_spot_that_is_switched_off_stays_off_with_a_deadline() -> None:
+    assert [need.spot for need in needs(Job(name="ants", run="true", spot=False, deadline="12h"))] == [False]
+
+
 def test_work_that_is_left_is_measured(run: Run, now: datetime) -> None:
     view = outlook(working(run, SPOT, now, 2, 0.4), after(now, 300 + 2 * HOUR))
     assert view is not None
