@@ -15,8 +15,8 @@ class Story(NamedTuple):
     done: str
     metric: str
     model: str
-    # Units that may be repeated: one interval between its saves, and about a second for the last commit.
-    lost: int | None = 3
+    # Units that may be repeated: one interval between its saves, and the one that is under way.
+    lost: int | None = 2
     each: int = 1  # units between two of the lines
     prepare: str = ""
     quick: bool = False  # part of every check
@@ -60,7 +60,7 @@ SHAPES = {
         "python tools/train_net.py",
         "outputs",
         ("output",),
-        Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 8, 2),
+        Story(r"iter: (\d+) ", "total_loss", "output/model_final.pth", 4, 2),
         "--resume",
     ),
     "env_folder": Shape(
@@ -108,7 +108,7 @@ SHAPES = {
         "python train.py --workdir ${outputs}",
         "outputs",
         ("outputs",),
-        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000120", 8, 2),
+        Story(r"train epoch: (\d+), loss", "loss", "checkpoint_000120", 4, 2),
     ),
     "jax_npz": Shape(
         "python main.py",
@@ -145,7 +145,7 @@ SHAPES = {
         "python train_lgb.py",
         "lgb_models",
         ("lgb_models",),
-        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 8, 2),
+        Story(r"^\[(\d+)\]", "training/binary_logloss", "final.txt", 4, 2),
     ),
     "lightning_autoencoder": Shape(
         "python autoencoder.py",
@@ -175,7 +175,7 @@ SHAPES = {
         "--resume",
     ),
     "mingpt": Shape(
-        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train_loss", "chargpt/model.pt", 8, 2)
+        "python chargpt.py", "out", ("out",), Story(r"; iter (\d+): train", "train_loss", "chargpt/model.pt", 4, 2)
     ),
     "mnist": Shape(
         "python main.py", "outputs", ("mnist_cnn.pt",), Story(r"^Train Epoch: (\d+)", "loss", "mnist_cnn.pt", ANEW)
@@ -184,7 +184,7 @@ SHAPES = {
         "python train.py",
         "out",
         ("out",),
-        Story(r"^iter (\d+): loss", "loss", "ckpt.pt", 8, prepare="data/shakespeare/prepare.py", quick=True),
+        Story(r"^iter (\d+): loss", "loss", "ckpt.pt", 4, prepare="data/shakespeare/prepare.py", quick=True),
         "--init_from=resume",
     ),
     "ncf_dllogger": Shape(
@@ -220,10 +220,10 @@ SHAPES = {
         "python reinforce.py",
         "policies",
         ("policies",),
-        Story(r"^Episode (\d+)\t", "reward", "policy.pth", 8, 2),
+        Story(r"^Episode (\d+)\t", "reward", "policy.pth", 4, 2),
         "--restore",
     ),
-    "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 8)),
+    "sigterm": Shape("python train.py", "state", ("state",), Story(r"^step (\d+) \|", "loss", "run.npz", 5)),
     "sklearn_joblib": Shape(
         "python fit_classifier.py",
         "models",
@@ -282,7 +282,7 @@ SHAPES = {
         "python train_xgb.py",
         "xgb_models",
         ("xgb_models", "model.json"),
-        Story(r"^(\d+) rounds are done", "train-logloss", "model.json", 8),
+        Story(r"^(\d+) rounds are done", "train-logloss", "model.json", 4),
     ),
     "yolo": Shape(
         "python train.py",
