@@ -94,6 +94,12 @@ def test_evictions_cost_another_start_and_what_was_not_saved() -> None:
     assert spot.usd < full.usd
 
 
+def test_evictions_that_were_tried_on_other_machines_are_not_expected_of_spot() -> None:
+    tried = story(replace(evicted(work=20, kept_s=15), spot=False), Told(asked=100, work=20, spot=False))
+    known = past([tried], at(9000))
+    assert (known.evictions, known.lost_s) == (0, 5)
+
+
 def test_a_storm_in_which_nothing_gets_anywhere_is_said_to_be_one() -> None:
     quick = evicted(work=1, kept_s=0, boot=1)
     stormy = story(

@@ -17,7 +17,7 @@ from stoker.engine.receipt import receipt
 from stoker.model.forecast import Expectation, Forecast, Past
 from stoker.model.job import Job
 from stoker.model.node import Offer
-from stoker.model.receipt import Part, Receipt, Stay
+from stoker.model.receipt import Part, Receipt, Stay, Taken
 from stoker.model.run import Attempt, AttemptState, Run, RunState
 
 _NEWEST = 5  # runs that tell how long the work takes: older ones were of another script
@@ -56,9 +56,14 @@ def past(earlier: Collection[Run], now: datetime) -> Past:
         work_s={size: fmean(times[:_NEWEST]) for size, times in work.items()},
         start_s=fmean(_start_s(stay) for stay in stays) if stays else None,
         lost_s=fmean(float(gone.redone.seconds) for gone in taken) if taken else None,
-        evictions=len(taken),
+        evictions=sum(_of_spot(gone, one) for _, one in made for gone in one.taken if gone.how == AttemptState.EVICTED),
         spot_s=float(sum((stay.whole.seconds for stay in spot), Decimal(0))),
     )
+
+
+def _of_spot(gone: Taken, made: Receipt) -> bool:
+    """Evictions that were tried on other machines say nothing of a cloud's."""
+    return any(stay.spot for stay in made.stays if stay.attempt == gone.attempt)
 
 
 def _expected(job: Job, offer: Offer, known: Past) -> Expectation:
