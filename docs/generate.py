@@ -92,13 +92,13 @@ _ON_LOCAL = {
     "nodes": "`local`: 1",
     "launcher": "`auto` is `plain`",
     "spot": "`local`: ignored",
-    "budget": "`local`: costs nothing, so it is never passed",
+    "budget": "`local`: costs nothing, so it has no effect",
     "deadline": "`local`: ignored",
     "image": "`local`: refused",
     "dockerfile": "`local`: refused",
-    "path": "a path is read where it is; a URL is fetched into the cache",
+    "path": "a path is read in place; a URL is downloaded to the cache",
     "mode": "for datasets and URLs; see [mount or download?](../concepts/mount-or-download.md)",
-    "shard": "`local`: one node, which takes all",
+    "shard": "`local`: one node, which gets all",
 }
 
 
@@ -123,17 +123,17 @@ def records() -> list[tuple[type[Any], str]]:
 
 
 _JOB_TAIL = """
-## What the command may refer to
+## Variables in the command
 
-| in `run` | is |
+| in `run` | value |
 |---|---|
 | `${outputs}` | the run's outputs folder, as an absolute path |
 | `${checkpoints}` | the run's first checkpoints folder, as an absolute path |
-| `${data.<name>}` | where that input is |
-| `${HOME}`, `$HOME` | the shell's: anything in upper case is left to it |
+| `${data.<name>}` | the path of that input |
+| `${HOME}`, `$HOME` | the shell's: Stoker leaves upper-case names to it |
 
-The command is run by `/bin/sh` in a private copy of the source. Values are quoted as they are filled in, so a path with
-spaces is one argument. What the script finds in its environment is in [environment variables](environment.md).
+`/bin/sh` runs the command in a private copy of the source. Values are quoted when they are substituted, so a path with
+spaces is one argument. [Environment variables](environment.md) lists the variables of the script.
 """
 
 
@@ -163,9 +163,9 @@ def _default(one: Field[Any]) -> str:
 _CLI_HEAD = f"""{_NOTE}
 # Commands
 
-`stoker --help` lists the commands, `stoker COMMAND --help` shows one. Data goes to stdout, everything said beside it
-to stderr. Every command takes `--json`. Where a command takes RUN you may give a run's name, an experiment's name (its
-newest run) or `last` (the newest of all). Exit codes are explained under [errors](errors.md#exit-codes).
+`stoker --help` lists the commands, `stoker COMMAND --help` shows one. Data goes to stdout, messages go
+to stderr. Every command supports `--json`. For RUN you may use a run's name, an experiment's name (its
+newest run) or `last` (the newest of all). Exit codes are listed under [errors](errors.md#exit-codes).
 
 """
 
@@ -210,7 +210,7 @@ def _command(command: click.Command, path: str, level: int = 2) -> str:
 _ERRORS_HEAD = f"""{_NOTE}
 # Errors
 
-An error is told as one line on stderr, with a hint that is a command where one exists:
+An error is one line on stderr, with a hint that is a command if possible:
 
 ```
 error: there is no job file `stoker.yaml`
@@ -222,15 +222,15 @@ never change once published; messages may. In Python every error is a subclass o
 
 ## Exit codes
 
-`stoker run` and `stoker rerun` end as the script did, so that they can stand in a shell script in its place.
+`stoker run` and `stoker rerun` return the exit code of the script, so you can use them in a shell script in its place.
 
 | exit code | meaning |
 |---|---|
-| 0 | the script succeeded, or the metric named in `stop_when` got there |
+| 0 | the script succeeded, or a metric met `stop_when` |
 | 1 to 124, 126, 127 | the script's own: 127 is the shell's for a command that was not found |
 | 128 + n | the script was killed by signal n: 137 is SIGKILL, 143 is SIGTERM |
-| 125 | Stoker's own trouble: the run could not be prepared or kept, or no server could be had |
-| 130 | the run was cancelled, or you stopped watching it with Ctrl-C |
+| 125 | Stoker failed: the run could not be prepared or continued, or no server is available |
+| 130 | the run was cancelled, or you detached with Ctrl-C |
 
 Other commands use 0 for success and the code of the error they report:
 
@@ -246,8 +246,8 @@ def errors_page() -> str:
 
 
 _ERRORS_TAIL = """
-`stoker doctor` and `stoker server status` end with 1 where something is not as it should be, `stoker cancel` and
-`stoker rm` with 1 where you answered no.
+`stoker doctor` and `stoker server status` exit with 1 if a check fails, `stoker cancel` and
+`stoker rm` exit with 1 if you answer no.
 """
 
 
@@ -265,7 +265,7 @@ def _sentences(of: type[Any]) -> str:
 _API_HEAD = f"""{_NOTE}
 # The API
 
-HTTP with JSON, on the Unix socket `server.sock` in Stoker's home. `server.json` beside it holds the token; send it as
+HTTP with JSON, on the Unix socket `server.sock` in Stoker's home. `server.json` next to it has the token; send it as
 `Authorization: Bearer <token>`:
 
 ```sh
@@ -277,11 +277,11 @@ After `stoker server start --port 8080` the same is at `http://127.0.0.1:8080`. 
 that is free, so ask for `/v1/proof` before you send the token there: a server that knows the token answers with the
 HMAC-SHA256 of `stoker server <nonce>` under it. Commands and the Python SDK do so.
 
-The whole description, with the fields of every body and answer, is served as OpenAPI at `/v1/openapi.json`. Errors have
-the shape and the codes of [errors](errors.md). Besides the statuses named below, every call answers 401 without the
-token, 408 and 413 for a body that is too slow or too large, and 422, naming the field, for one that has the wrong form.
-It has no promise of stability before 1.0: programs are better served by the
-[Python SDK](../guides/python-sdk.md). In [shapes](#shapes), fields in bold are required.
+The full description, with the fields of every request and response, is served as OpenAPI at `/v1/openapi.json`. Errors
+have the shape and the codes of [errors](errors.md). In addition to the statuses below, every call returns 401 without
+the token, 408 and 413 for a body that is too slow or too large, and 422, with the field, for an invalid one. The API
+may change before 1.0: programs should use the [Python SDK](../guides/python-sdk.md). In [shapes](#shapes), fields in
+bold are required.
 """
 _EVERY_CALL = {"200", "401", "408", "413", "422"}
 

@@ -19,8 +19,8 @@ from stoker.model.run import Run as Facts
 
 HEAD = """# The Python SDK
 
-Everything public of the packages `stoker` and `stoker.checkpoint`, with signatures. How to use it is told in
-[Use Stoker from Python](../guides/python-sdk.md) and, for training scripts, in
+All public names of the packages `stoker` and `stoker.checkpoint`, with signatures. For examples, see
+[Use Stoker from Python](../guides/python-sdk.md) and, for training scripts,
 [Make your script survive eviction](../guides/survive-eviction.md). Names that begin with `_` and other modules may
 change at any time. Errors are in [errors](errors.md).
 """
@@ -37,7 +37,7 @@ def page(note: str) -> str:
         _shown(getattr(stoker.checkpoint, name), f"stoker.checkpoint.{name}") for name in stoker.checkpoint.__all__
     ]
     parts += [_callback(name) for name in _CALLBACKS]
-    parts += ["\n## What calls return\n\nOnly made by Stoker. Records are frozen dataclasses.\n"]
+    parts += ["\n## What calls return\n\nCreated by Stoker only. Records are frozen dataclasses.\n"]
     parts += [_shown(one, "The facts of a run" if one is Facts else one.__name__) for one in returned()]
     return "".join(parts)
 

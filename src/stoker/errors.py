@@ -1,4 +1,4 @@
-"""Every error a user can meet, as one tree: a stable code, an exit code, the values, and what to do next."""
+"""All errors that users can see, as one tree: a stable code, an exit code, the values, and what to do next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Problem:
 
 
 class BadInput(StokerError):
-    """The user asked for something that cannot be: nothing was done."""
+    """The request is invalid. Nothing was done."""
 
     code = "bad-input"
     exit_code = 2
@@ -47,7 +47,7 @@ class BadInput(StokerError):
 
 
 class JobInvalid(BadInput):
-    """The job does not say something Stoker can run. `problems` lists all of them, in the order of the file."""
+    """The job is invalid. `problems` lists all problems, in the order of the file."""
 
     code = "job-invalid"
 
@@ -63,69 +63,69 @@ class JobInvalid(BadInput):
 
 
 class TooLarge(BadInput):
-    """A request is larger than the server reads. Nothing of it was used."""
+    """The request is larger than the server accepts. It was ignored."""
 
     code = "too-large"
     http_status = 413
 
 
 class TooSlow(BadInput):
-    """A request did not arrive in time. Nothing of it was used."""
+    """The request did not arrive in time. It was ignored."""
 
     code = "too-slow"
     http_status = 408
 
 
 class BudgetTooSmall(BadInput):
-    """What may be spent is less than the shortest attempt costs. The message names the least that would do."""
+    """The budget does not cover the shortest attempt. The message names the minimum."""
 
     code = "budget-too-small"
 
 
 class SnapshotRefused(BadInput):
-    """The source tree cannot be taken along: too large, unreadable, or it never holds still."""
+    """The source folder cannot be uploaded: it is too large, unreadable, or changes all the time."""
 
     code = "snapshot-refused"
 
 
 class DatasetRefused(BadInput):
-    """The files cannot be a dataset, or a manifest is damaged or names something outside its folder."""
+    """The files are not a valid dataset, or a manifest is damaged or contains a path outside its folder."""
 
     code = "dataset-refused"
 
 
 class NotStorable(BadInput):
-    """The state holds something that has no exact form on disk. Nothing was saved."""
+    """The state contains a value that cannot be stored exactly. Nothing was saved."""
 
     code = "checkpoint-not-storable"
 
 
 class DoesNotFit(BadInput):
-    """The checkpoint was made by other code: nothing of it was loaded."""
+    """The checkpoint does not match the script's model or optimizer. Nothing was loaded."""
 
     code = "checkpoint-does-not-fit"
 
 
 class CheckpointRefused(BadInput):
-    """A file could be read only by executing what is in it, or does not hold what was asked for."""
+    """Reading the file would execute code, or the file does not contain what was requested."""
 
     code = "checkpoint-refused"
 
 
 class Unreadable(StokerError):
-    """A checkpoint's files are not what its manifest says."""
+    """The files of a checkpoint do not match its manifest."""
 
     code = "checkpoint-unreadable"
 
 
 class FileChanged(BadInput):
-    """A file was written to while it was being read: what was sent of it does not count."""
+    """A file changed while it was being read. What was uploaded of it is discarded."""
 
     code = "file-changed"
 
 
 class NotFound(StokerError):
-    """Something was named that does not exist."""
+    """The named thing does not exist."""
 
     code = "not-found"
     exit_code = 2
@@ -133,7 +133,7 @@ class NotFound(StokerError):
 
 
 class Conflict(StokerError):
-    """The thing exists, but its state does not allow this now."""
+    """The current state does not allow this."""
 
     code = "conflict"
     exit_code = 2
@@ -141,13 +141,13 @@ class Conflict(StokerError):
 
 
 class DatasetChanging(Conflict):
-    """Content that an upload relied on may have been removed meanwhile: it is to be looked for again."""
+    """Content that an upload relied on may have been removed meanwhile. Check again which content is missing."""
 
     code = "dataset-changing"
 
 
 class Denied(StokerError):
-    """The caller has not shown the right to do this."""
+    """The caller is not authorized."""
 
     code = "denied"
     http_status = 401
@@ -173,7 +173,7 @@ class DatabaseUnusable(StokerError):
 
 
 class StoreFailed(StokerError):
-    """The store could not do what was asked of it."""
+    """A request to the store failed."""
 
     code = "store-failed"
     http_status = 502
@@ -187,126 +187,126 @@ class Missing(StoreFailed):
 
 
 class NoContainer(Missing):
-    """The container or bucket itself is not there."""
+    """The container or bucket does not exist."""
 
     code = "store-no-container"
 
 
 class AlreadyThere(StoreFailed):
-    """A conditional write found the key taken."""
+    """A conditional write failed because the key exists."""
 
     code = "store-already-there"
     http_status = 409
 
 
 class StoreDenied(StoreFailed):
-    """The store refuses this credential or token: wrong, expired, or not meant for this."""
+    """The store refuses the credential or token: it is wrong, expired, or lacks the right."""
 
     code = "store-denied"
     http_status = 403
 
 
 class StoreUnavailable(StoreFailed):
-    """The store cannot be reached, or asks to be left alone for a while. The same may work later."""
+    """The store is unreachable or throttles requests. Retry later."""
 
     code = "store-unavailable"
     http_status = 503
 
 
 class Corrupt(StoreFailed):
-    """Bytes came back that do not have the hash they were stored under."""
+    """The content of an object does not match its hash."""
 
     code = "store-corrupt"
 
 
 class Malformed(Corrupt):
-    """What a node wrote is not what an agent writes: of another type, out of bounds, or too large. It is not used."""
+    """A node wrote invalid data: of the wrong type, out of range, or too large. It is not used."""
 
     code = "malformed"
 
 
 class Unanswered(StokerError):
-    """Something outside has not answered in time. What was asked of it may have been done all the same."""
+    """An external service did not answer in time. It may have executed the request nevertheless."""
 
     code = "unanswered"
     http_status = 504
 
 
 class ProviderFailed(StokerError):
-    """A provider could not give, see or release nodes."""
+    """A provider could not start, list or release nodes."""
 
     code = "provider-failed"
     http_status = 502
 
 
 class ProviderUnavailable(ProviderFailed):
-    """The provider cannot be reached, or asks to be left alone for a while. The same may work later."""
+    """The provider is unreachable or throttles requests. Retry later."""
 
     code = "provider-unavailable"
     http_status = 503
 
 
 class NotSetUp(ProviderFailed):
-    """A provider lacks what an administrator or its user gives it once."""
+    """The provider is not set up, or its set-up is incomplete."""
 
     code = "not-set-up"
     http_status = 409
 
 
 class LoginFailed(ProviderFailed):
-    """Nobody is logged in, or the login has expired or is not accepted. What runs goes on meanwhile."""
+    """Nobody is logged in, or the login has expired or is refused. Active runs continue meanwhile."""
 
     code = "login-failed"
     http_status = 409
 
 
 class Locked(ProviderFailed):
-    """Somebody has put a lock on what was to be removed. It stays, switched off where that is allowed."""
+    """A lock prevents the removal. The machine is deallocated if that is permitted."""
 
     code = "locked"
     http_status = 409
 
 
 class NameTaken(ProviderFailed):
-    """Something that is not Stoker's has the name that a node would get. It is left alone."""
+    """A resource that is not Stoker's has the name that a node needs. Stoker does not change it."""
 
     code = "name-taken"
     http_status = 409
 
 
 class NoCapacity(ProviderFailed):
-    """The provider has none of this size in this place now: another place, size or time may do."""
+    """No capacity for this size in this place now. Try another place or size, or later."""
 
     code = "no-capacity"
 
 
 class PriceTooHigh(ProviderFailed):
-    """A spot machine costs more now than the run may pay: another size or place, a later time, or on-demand may do."""
+    """The spot price exceeds `max_price` or the budget. Try another size or place, on-demand, or later."""
 
     code = "price-too-high"
 
 
 class QuotaReached(ProviderFailed):
-    """The account may not have as much: asking again does not help until something is released or the limit raised."""
+    """The quota is used up. Release machines or request a higher quota."""
 
     code = "quota-reached"
 
 
 class NotAllowed(ProviderFailed):
-    """The login lacks a right, and the message names the role."""
+    """The login lacks a right. The message names the role."""
 
     code = "not-allowed"
     http_status = 403
 
 
 class TwinFailed(StokerError):
-    """The simulated cloud could not make, find or reach one of its machines."""
+    """The twin could not create, find or reach one of its machines."""
 
     code = "twin-failed"
 
 
 class AzuriteMissing(TwinFailed):
-    """The program that the simulated cloud keeps blobs with is not installed."""
+    """Azurite, the twin's Blob service, is not installed."""
 
     code = "azurite-missing"
 
@@ -318,7 +318,7 @@ class RunFailed(StokerError):
 
 
 class BudgetReached(StokerError):
-    """The run is paused: its budget is spent, and everything of it is safe. It goes on when the budget is raised."""
+    """The run is paused because its budget is spent; its work is saved. Raise the budget to resume it."""
 
     code = "budget-reached"
     exit_code = 75  # as mail programs say: try again when something has changed

@@ -92,7 +92,7 @@ class FolderInTree:
 
 @dataclass(eq=False, repr=False)
 class PlaceForData(FolderInTree):
-    """Also beside the working directory, a few folders up, as `../data`: the run has a private one there."""
+    """Also outside the working directory, a few folders up, such as `../data`: the run has a private folder there."""
 
     expected: str = f"a relative path, at most {_MOST_UP} folders above the working directory"
 
@@ -156,7 +156,7 @@ class PythonText:
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The software a run needs. With nothing given: the Python that submits, and on a cloud what the script imports."""
+    """The software a run needs. Default: the Python that submits; in a cloud, the packages that the script imports."""
 
     requirements: str | None = a(
         Maybe(FolderInTree()), "`requirements.txt`, `pyproject.toml` or a lock file to build a venv from", default=None
@@ -168,8 +168,8 @@ class Environment:
     )
     packages: Packages | tuple[str, ...] | None = a(
         Maybe(Either(Choice(Packages), ListOf(Text("a package's name", r"[A-Za-z0-9][A-Za-z0-9._-]*")))),
-        "what a cloud's machine gets of the submitting Python: what the script imports, a list of names besides that, "
-        "all of it, or nothing; default: `imported`",
+        "which packages of the submitting Python are installed in a cloud: those that the script imports, those and a "
+        "list of others, all, or none; default: `imported`",
         default=None,
     )
     image: str | None = a(Maybe(Text("the name of a container image")), "a container image", default=None)
@@ -202,13 +202,15 @@ class DataInput:
     )
     file: str | None = a(
         Maybe(FolderInTree("the path of a file in the dataset")),
-        "the one file of the dataset that the input is, instead of a folder with all of them",
+        "the single file of the dataset to use, instead of the folder with all files",
         default=None,
     )
-    mode: DataMode = a(Choice(DataMode), "how the script reads it", default=DataMode.AUTO)
-    shard: bool = a(Truth(), "each node takes its part of the dataset instead of all of it", default=False)
+    mode: DataMode = a(Choice(DataMode), "how the data gets to the script", default=DataMode.AUTO)
+    shard: bool = a(Truth(), "each node gets its part of the dataset instead of all of it", default=False)
     sha256: str | None = a(
-        Maybe(Text("64 hexadecimal digits", r"[0-9a-f]{64}")), "what a URL must hold: anything else fails", default=None
+        Maybe(Text("64 hexadecimal digits", r"[0-9a-f]{64}")),
+        "the file's hash; the run fails if it differs",
+        default=None,
     )
 
     def __post_init__(self) -> None:
@@ -226,9 +228,9 @@ class DataInput:
 
 @dataclass(frozen=True, kw_only=True)
 class Spot:
-    """Use machines that are cheap because they can be taken away."""
+    """Use spot machines, which are cheap because the cloud may evict (preempt) them."""
 
-    max_price: Decimal | None = a(Maybe(Money()), "the most to pay for an hour", default=None)
+    max_price: Decimal | None = a(Maybe(Money()), "the highest price per hour", default=None)
     fallback: Fallback = a(Choice(Fallback), "what to use when no spot machine is available", default=Fallback.NONE)
 
     def __post_init__(self) -> None:
@@ -239,10 +241,10 @@ class Spot:
 class Retention:
     """Which checkpoints are kept."""
 
-    keep: int = a(Whole(1), "how many of the newest", default=3)
+    keep: int = a(Whole(1), "how many of the newest are kept", default=3)
     best: str | None = a(
         Maybe(Text("a metric's name, with `-` in front where less is better", r"-?[A-Za-z_][\w.@/:-]*")),
-        "also the best by this metric: `val_acc`, or `-loss` where less is better",
+        "also keep the best by this metric: `val_acc`, or `-loss` if lower is better",
         default=None,
     )
 
@@ -275,27 +277,27 @@ class SpotOrNot:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One training, as a person describes it. The fields are those of `stoker.yaml`, in its order."""
+    """A job: one training as its user describes it. It has the fields of `stoker.yaml`, in the same order."""
 
-    name: str = a(_NAME, "names the experiment; runs are called `<name>-1`, `<name>-2`, …")
+    name: str = a(_NAME, "the name of the experiment; runs are called `<name>-1`, `<name>-2`, …")
     run: str = a(
-        Text("a command line"), "the command; `${data.x}`, `${outputs}`, `${checkpoints}` and `${resume}` are filled in"
+        Text("a command line"), "the command; replaces `${data.x}`, `${outputs}`, `${checkpoints}` and `${resume}`"
     )
-    source: str = a(Text("a folder"), "the code to take along; obeys `.gitignore` and `.stokerignore`", default=".")
+    source: str = a(Text("a folder"), "the code to upload; respects `.gitignore` and `.stokerignore`", default=".")
     environment: Environment = a(
         Record(Environment, FolderInTree("a requirements or lock file"), lambda text: {"requirements": text}),
-        "the software the run needs; default: the Python that submits, taken along to a cloud",
+        "the software the run needs; default: the Python that submits, with its packages installed in a cloud",
         default_factory=Environment,
     )
     data: Mapping[str, DataInput] = a(
         MapOf(Record(DataInput, Text("a path or URL"), lambda text: {"path": text}), _VARIABLE, "a name"),
-        "what the script reads, by name: `${data.<name>}` and `STOKER_DATA_<NAME>`",
+        "the inputs of the script, by name: `${data.<name>}` and `STOKER_DATA_<NAME>`",
         default_factory=dict,
     )
-    outputs: str = a(FolderInTree(), "the folder that is brought back by itself", default="outputs")
+    outputs: str = a(FolderInTree(), "the folder of results, downloaded automatically", default="outputs")
     checkpoints: tuple[str, ...] = a(
         ListOf(CheckpointPath()),
-        "folders, files and globs kept safe and restored before a restart; may be the outputs folder",
+        "folders, files and globs that are saved, and restored before a restart; may be the outputs folder",
         default=(DEFAULT,),
     )
     resume: str | None = a(
@@ -305,53 +307,53 @@ class Job:
     )
     exact: bool = a(
         Truth(),
-        "keeps random states and loader positions beside each file that the script saves, and restores them on load",
+        "saves random states and loader positions with each file that the script saves, and restores them on load",
         default=False,
     )
     retention: Retention = a(Record(Retention), "which checkpoints are kept", default_factory=Retention)
     on: str = a(_NAME, "a provider or a cluster", default=THIS_COMPUTER)
     nodes: int = a(Whole(1), "how many machines", default=1)
-    cpus: int | None = a(Maybe(Whole(1)), "how many processors each machine has at least", default=None)
-    memory: float | None = a(Maybe(Memory()), "how much memory each has at least, in GB", default=None)
-    gpus: int | None = a(Maybe(Whole(1)), "how many GPUs each has at least", default=None)
-    gpu: str | None = a(Maybe(Text("a GPU such as `A100` or `T4`")), "which GPU", default=None)
-    size: str | None = a(Maybe(Text("a provider's name for a size")), "the machine's size, by its name", default=None)
-    region: str | None = a(Maybe(Text("a provider's name for a region")), "where, by its name", default=None)
+    cpus: int | None = a(Maybe(Whole(1)), "the least number of processors of each machine", default=None)
+    memory: float | None = a(Maybe(Memory()), "the least memory of each machine, in GB", default=None)
+    gpus: int | None = a(Maybe(Whole(1)), "the least number of GPUs of each machine", default=None)
+    gpu: str | None = a(Maybe(Text("a GPU such as `A100` or `T4`")), "the GPU model", default=None)
+    size: str | None = a(Maybe(Text("a provider's name for a size")), "the size of the machine", default=None)
+    region: str | None = a(Maybe(Text("a provider's name for a region")), "the region", default=None)
     processes: int | Literal["gpus"] = a(
         Either(Whole(1), Choice(_PerGpu)), "ranks per node; `gpus` means one per GPU", default=1
     )
-    launcher: Launcher = a(Choice(Launcher), "how ranks are started", default=Launcher.AUTO)
+    launcher: Launcher = a(Choice(Launcher), "what starts the ranks", default=Launcher.AUTO)
     spot: Spot | Literal[False] | None = a(
-        SpotOrNot(), "use spot machines; `false`: not even for a `deadline`", default=None
+        SpotOrNot(), "use spot machines; `false`: never, not even for a `deadline`", default=None
     )
-    budget: Decimal | None = a(Maybe(Money()), "save, then stop, before this is passed", default=None)
+    budget: Decimal | None = a(Maybe(Money()), "the most it may cost; it saves and pauses before", default=None)
     deadline: float | None = a(
-        Maybe(Duration()), "spot while it can still be met, on-demand when it no longer can", default=None
+        Maybe(Duration()), "uses spot while it can still be met, on-demand when it no longer can", default=None
     )
     time_limit: float | None = a(Maybe(Duration()), "the longest an attempt may run", default=None)
-    lease: float | None = a(Maybe(Duration()), "the longest a machine works on while no server is there", default=None)
+    lease: float | None = a(Maybe(Duration()), "the longest a machine continues without a server", default=None)
     keep_failed: float | None = a(
-        Maybe(Duration()), "how long the node of a run that failed stays, to be looked at", default=None
+        Maybe(Duration()), "keep the node this long if the run fails, so you can inspect it", default=None
     )
-    retries: int = a(Whole(0), "tries after the script's own failures; evictions do not count", default=0)
-    priority: Priority = a(Choice(Priority), "the place in the queue", default=Priority.NORMAL)
+    retries: int = a(Whole(0), "how often to retry after the script's own failures; evictions do not count", default=0)
+    priority: Priority = a(Choice(Priority), "the priority in the queue", default=Priority.NORMAL)
     metrics: MetricPatterns = a(
         PatternsOrOff(),
-        "expressions that find a metric in what the script prints, by its name; `off`: look for none in plain text",
+        "regular expressions that find metrics in the script's output, by name; `off`: find none in plain text",
         default_factory=dict,
     )
-    stop_when: Target | None = a(Maybe(TargetText()), "ends the run well when a metric gets there", default=None)
+    stop_when: Target | None = a(Maybe(TargetText()), "ends the run early when a metric meets it", default=None)
     env: Mapping[str, str] = a(
         MapOf(Scalar(), _VARIABLE, "a variable's name"), "environment variables for the script", default_factory=dict
     )
     env_file: str | None = a(
         Maybe(Text("the path of a file with lines `NAME=value`")),
-        "more of them, from a file beside the job file; `env` wins",
+        "more variables, from a file next to the job file; `env` overrides it",
         default=None,
     )
     secrets: tuple[str, ...] = a(
         ListOf(Text("a variable's name", _VARIABLE)),
-        "variables taken from your environment by name; their values are stored nowhere",
+        "names of variables to pass from your environment; their values are not stored",
         default=(),
     )
 
