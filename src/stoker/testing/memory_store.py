@@ -19,7 +19,7 @@ class MemoryStore(Store):
 
     @property
     def near(self) -> bool:
-        return not self.url.startswith("https:")
+        return not self.url.startswith(("https:", "s3:"))
 
     def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
         with self._lock:
