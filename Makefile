@@ -7,7 +7,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 # uv does not look where pip was told to find wheels.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
-.PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit release bench docs clean
+.PHONY: install frameworks demo test test-fast test-heavy test-slow check lint types lock audit release bench docs shape clean
 
 install: .venv/installed .services/installed .services/system
 frameworks: .venv/frameworks .services/installed .services/system
@@ -120,6 +120,9 @@ bench: frameworks  ## Stoker beside its peers; writes benchmarks/results
 docs: install  ## the generated references and the recorded sessions
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/record.py
+
+shape: install  ## counts files, lines and names anew for docs/internals/architecture.md
+	$(BIN)/python docs/shape.py
 
 clean:
 	rm -rf .venv .venv-az .venv-tensorflow .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
