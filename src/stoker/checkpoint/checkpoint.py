@@ -1,4 +1,4 @@
-"""`Checkpoint`: the state of a training, saved while it runs and put back when it starts again."""
+"""`Checkpoint`: the state of a training, saved while it runs and restored when it starts again."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _BEST_SO_FAR = "stoker.best"
 
 
 class Checkpoint:
-    """Everything a training needs to go on as if it had never stopped.
+    """The state that a training needs to resume exactly.
 
-    `parts` are the things to save, under names of your choice: whatever has `state_dict` and `load_state_dict`, and
-    random generators. If the folder holds a checkpoint, they are put back at once; `restored` says from where.
+    `parts` are the objects to save, under names of your choice: anything with `state_dict` and `load_state_dict`, and
+    random generators. If the folder contains a checkpoint, they are restored immediately; `restored` says from where.
 
-    `every` is a number of steps, `"1 epoch"`, a time such as `"30s"`, or `"auto"`: as often as the cost of a save and
-    the rate of evictions make it worth, at most `max_loss` apart. The newest `keep` are kept, and with
-    `best="val_acc"` or `best="-loss"` the best by that metric besides. `folder` is `$STOKER_CHECKPOINTS`, or
+    `every` is a number of steps, `"1 epoch"`, a time such as `"30s"`, or `"auto"`: the optimal interval from
+    the cost of a save and the eviction rate, at most `max_loss`. The newest `keep` checkpoints are kept, and with
+    `best="val_acc"` or `best="-loss"` also the best by that metric. `folder` defaults to `$STOKER_CHECKPOINTS`, or
     `checkpoints` outside of Stoker.
 
     With several ranks, `exact="same-placement"` gives the same bits as long as ranks resume with the same backend and
@@ -82,7 +82,7 @@ class Checkpoint:
 
     @property
     def steps(self) -> int:
-        """How many are done."""
+        """The number of completed steps."""
         return self._progress.steps
 
     @steps.setter
@@ -91,21 +91,21 @@ class Checkpoint:
 
     @property
     def epoch(self) -> int:
-        """The epoch that is under way, from 0."""
+        """The current epoch, from 0."""
         return self.position.epoch
 
     @property
     def position(self) -> Position:
-        """Where in its data the training is."""
+        """The position of the training in its data."""
         return self._progress.position
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last value of each."""
+        """The last value of each metric."""
         return self._progress.metrics
 
     def epochs(self, total: int) -> Iterator[int]:
-        """Counts from the epoch that was interrupted. When all are done, the last state is saved and safe."""
+        """Epochs from the interrupted one on. When all are done, the last state is saved."""
         self._in_epochs = True
         while self.position.epoch < total:
             self.put_random_back(finally_=not self.position.within_pass)
@@ -121,15 +121,15 @@ class Checkpoint:
         self.say_finished()
 
     def batches(self, loader: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches of a loader that have not counted yet, in the order they would have come in.
+        """The batches of a loader after the last completed one, in the original order.
 
-        Batches count when `step` is called after them. Of a `DataLoader` with a sampler, the ones before are not
-        loaded; of anything else they are loaded and left out.
+        A batch is completed when `step` is called after it. A `DataLoader` with a sampler does not load the earlier
+        batches; any other iterable loads and skips them.
         """
         return self.position.passes(loader, self.put_random_back)
 
     def range(self, total: int) -> Iterator[int]:
-        """Steps from the one that was interrupted, for a loop without a loader. Call `step` at the end of each."""
+        """Steps from the interrupted one on, for a loop without a loader. Call `step` at the end of each."""
         self.put_random_back()
         while self.steps < total:
             before = self.steps
@@ -141,9 +141,9 @@ class Checkpoint:
         self.say_finished()
 
     def step(self, **metrics: Any) -> None:
-        """One training step is done. Saves if it is time, or if a notice has come.
+        """Marks a training step as done. Saves if a save is due, or on an eviction notice.
 
-        `metrics` are reported like those of `stoker.log`, and judged if `best` names one of them.
+        `metrics` are reported like those of `stoker.log`, and compared if `best` names one of them.
         """
         self.steps += 1
         improved = self.report(**metrics) if metrics else False
@@ -159,15 +159,15 @@ class Checkpoint:
             self._saving.prepare()
 
     def epoch_is_over(self) -> None:
-        """Saves if it is time. `epochs` does this itself; it is for loops that are not ours."""
+        """Saves if a save is due. `epochs` calls this; use it in other loops."""
         if self._ranks.any(self._save_at_end_of_epoch or self._due(steps_count=False)):
             self._save_at_end_of_epoch = False
             self._save()
 
     def report(self, **metrics: Any) -> bool:
-        """Metrics that are not of a step, such as those of a validation. True if they are the best so far.
+        """Reports metrics that do not belong to a step, such as of a validation. True if they are the best so far.
 
-        The best so far is saved: at once from `step`, at the end of the epoch otherwise.
+        The best so far is saved: immediately from `step`, at the end of the epoch otherwise.
         """
         if self._around.reports_metrics:
             log.log(step=self.steps, **metrics)
@@ -183,13 +183,13 @@ class Checkpoint:
         return True
 
     def say_share(self, done: float, total: float) -> None:
-        """How much of the training is done, in steps or epochs, for whoever watches a deadline. `epochs` and `range` do
-        this themselves; it is for loops that are not ours. Costs next to nothing at every step."""
+        """Reports how much of the training is done, in steps or epochs, for deadlines. `epochs` and `range` call this;
+        use it in other loops. It is cheap enough for every step."""
         self._share.tell(self.steps, done, total)
 
     def say_finished(self) -> None:
-        """The training has come to its end, so that a run whose node is about to go need not try it again. `epochs` and
-        `range` do this themselves; it is for loops that are not ours."""
+        """Marks the training as complete, so that a run whose node is being evicted is not started again. `epochs` and
+        `range` call this; use it in other loops."""
         if self._around.finished is not None:
             with suppress(OSError):
                 Path(self._around.finished).touch()
@@ -206,20 +206,20 @@ class Checkpoint:
         return name in self._progress.values
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A value of your own that is saved with the rest: `state["best"] = 0.97` sets one."""
+        """A value of yours that is saved with the state: `state["best"] = 0.97` sets one."""
         return self._progress.values.get(name, default)
 
     def setdefault(self, name: str, default: Any) -> Any:
-        """The value of this name; where there is none, this becomes it."""
+        """The value of this name; if there is none, it is set to `default`."""
         return self._progress.values.setdefault(name, default)
 
     # Saving
 
     def save(self, *, wait: bool = False) -> None:
-        """Saves now; with `wait` it is safe on return.
+        """Saves now; with `wait` it returns when the save is complete.
 
-        Behind the last batch of an epoch there is no way back into the middle of your code, so there it is done at the
-        end of the epoch.
+        After the last batch of an epoch a script cannot resume in the middle of its code, so there the save is made at
+        the end of the epoch.
         """
         if self._in_epochs and not self.position.within_pass:
             self._save_at_end_of_epoch = True
@@ -235,21 +235,21 @@ class Checkpoint:
 
     @property
     def last_save(self) -> Path | None:
-        """The newest checkpoint of this process that is safe."""
+        """The newest complete checkpoint of this process."""
         return self._writer.last
 
     @property
     def cost(self) -> Cost:
-        """What the last save took."""
+        """The cost of the last save."""
         return self._saving.cost
 
     @property
     def moved_bytes(self) -> int:
-        """What the last save has written: files that had not changed since the one before were linked."""
+        """The bytes that the last save wrote: unchanged files were linked."""
         return self._saver.moved_bytes
 
     def finish(self) -> None:
-        """Waits until everything saved so far is safe. Also done when the process exits."""
+        """Waits until all saves are complete. Called automatically when the process exits."""
         self._saving.finish()
 
     def _save(self, *, hurry: bool = False) -> None:
@@ -293,7 +293,7 @@ class Checkpoint:
         say(f"resumed from {self.restored.name}, epoch {self.epoch}")
 
     def put_random_back(self, *, finally_: bool = True) -> None:
-        """The random states once more: the script may have drawn since they were put back when it started."""
+        """Restores the random states again: the script may have drawn random numbers since its start."""
         self.buckets.begin()
         self._progress.put_random_back(finally_=finally_)
 

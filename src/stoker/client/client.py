@@ -43,7 +43,8 @@ _CENT = Decimal("0.01")
 
 
 class Client:
-    """A server that runs are submitted to and asked for: `Client.connect()` finds this computer's, or starts it."""
+    """A connection to a server: submits and finds runs. `Client.connect()` uses this computer's server, and starts it
+    if necessary."""
 
     def __init__(self, settings: Settings, connection: Connection) -> None:
         self.settings = settings
@@ -51,13 +52,13 @@ class Client:
 
     @classmethod
     def connect(cls, settings: Settings | None = None, *, start: bool = True) -> Client:
-        """Settings default to the environment's. Starts this computer's server if need be, unless `start` is off."""
+        """Settings default to the environment's. Starts this computer's server if necessary, unless `start` is off."""
         given = settings or from_environment()
         return cls(given, launch.connect(given, start=start))
 
     @property
     def datasets(self) -> Datasets:
-        """Data in stores, with versions."""
+        """Versioned datasets in stores."""
         from stoker.client.data.datasets import Datasets  # not needed to submit or follow
 
         return Datasets(self.connection, self.settings)
@@ -70,20 +71,20 @@ class Client:
         return Limits(self.connection)
 
     def plan(self, job: Job, folder: Path | str = ".") -> Plan:
-        """What `submit` would do. Relative paths of the job start from `folder`."""
+        """What `submit` would do. Relative paths of the job are relative to `folder`."""
         from stoker.client.submission import plan  # not needed to submit
 
         return plan(job, Path(folder), self.settings, self.connection)
 
     def forecast(self, job: Job, currency: str = "USD", *, hours: float | None = None, both: bool = False) -> Forecast:
-        """What the job is expected to take and to cost with each offer that fits it, and the cheapest way. `hours` is
-        how much work it is, instead of what earlier runs took; `both`: spot and on demand, unless the job says no."""
+        """The expected time and cost of the job for each offer that fits it, and the cheapest one. `hours` is the
+        amount of work, instead of an estimate from earlier runs; `both`: spot and on demand if the job allows it."""
         from stoker.client.spending import forecast  # not needed to submit
 
         return forecast(self.connection, job, currency, hours, both=both)
 
     def costs(self, by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
-        """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since`: or a time ago."""
+        """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since`: or a duration."""
         from stoker.client.spending import costs  # not needed to submit or follow
 
         return costs(self.connection, by, since, experiment)
@@ -101,11 +102,11 @@ class Client:
         notice: Notice | None = None,
         agree: Agree | None = None,
     ) -> Run:
-        """Makes a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
-        brought up if need be; `say` hears of what takes long then. `terminal` is one that the script is to have,
-        on this computer only: whoever submits has to attach it. `notice` hears of files that are not sent because
-        they hold secrets; without one they are told of as Python's warnings. `agree` is asked before data of this
-        computer is put into the store for machines that cannot read it here; without one, such a job is refused."""
+        """Submits a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
+        started if necessary; `say` receives progress messages. `terminal` is a terminal for the script, on this
+        computer only: the caller must attach it. `notice` receives the files that are not uploaded because they contain
+        secrets; without it they are Python warnings. `agree` is called before local data is uploaded to the store for
+        machines that cannot read it; without it, such a job is refused."""
         if twin:
             job = replace(job, on=twin_of(job.on))
         store, given = self._stage(job, say), Path(folder)
@@ -126,15 +127,15 @@ class Client:
         )
 
     def rerun(self, run: str, job: Job | None = None, *, from_checkpoint: bool = False, name: str = "") -> Run:
-        """A new run with the code, software and data of an old one, and with its job unless another is given; secrets
-        come from the environment. With `from_checkpoint` it starts from the old one's last checkpoint."""
+        """Starts a new run with the code, software and data of an old one, and with its job unless another is given;
+        secrets come from the environment. With `from_checkpoint` it starts from the old run's last checkpoint."""
         old = self.run(run).facts
         return self._again(old, Again(job or sending.without_keeping(old.job), from_checkpoint), name)
 
     def resume(self, run: str, job: Job | None = None, *, name: str = "") -> Run:
         """Continues a run that failed or was cancelled from its last checkpoint, as a new run that is named after it.
-        `job` is what to run; None: `job_to_resume`. A run that is paused continues itself, with the job's budget.
-        Raises Conflict where the run is under way or has succeeded, and NotFound where it has no checkpoint."""
+        `job` is the job to run; None: `job_to_resume`. A paused run itself resumes, with the job's budget. Raises
+        Conflict if the run is active or has succeeded, and NotFound if it has no checkpoint."""
         old = self.run(run)
         if old.state is RunState.PAUSED:
             return old.set_budget(job.budget if job else old.facts.budget)
@@ -173,14 +174,14 @@ class Client:
         raise self._unknown(name)
 
     def remove(self, *names: str) -> Mapping[str, str]:
-        """Removes ended runs and everything the server holds of them: all of them, or none where one cannot go. Outputs
-        already brought back stay. Names those of which something is still in a store, and why: the server tries on."""
+        """Removes ended runs and everything that is stored of them: all of them, or none if one cannot be removed.
+        Downloaded outputs are kept. Returns the runs with files left in a store, and why: the server keeps trying."""
         from stoker.client.housekeeping import remove  # not needed to submit or follow
 
         return remove(self.connection, [self.run(name).name for name in names])
 
     def sizes(self, *names: str) -> Sizes:
-        """What runs take up in their stores and on the server's computer."""
+        """The size of runs in their stores and on the server's computer."""
         from stoker.client.housekeeping import sizes  # not needed to submit or follow
 
         return sizes(self.connection, names)
@@ -188,8 +189,8 @@ class Client:
     def prunable(
         self, older_than: timedelta, *, keep_best: bool = False, experiment: str = ""
     ) -> tuple[list[model.Run], list[Spared]]:
-        """Which runs ended longer ago than this, and which of those stay all the same: the newest of each experiment
-        always, with `keep_best` also its best. Removes nothing: give their names to `remove`."""
+        """Which runs ended longer ago than this, and which of those are kept: always the newest of each experiment,
+        with `keep_best` also its best. Removes nothing: pass their names to `remove`."""
         from stoker.client.housekeeping import prunable  # not needed to submit or follow
 
         return prunable(self.connection, PruneRule(older_than.total_seconds(), keep_best, experiment))

@@ -40,7 +40,7 @@ _PAUSE_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One rank's output in one attempt, as far as it has arrived."""
+    """One rank's output in one attempt, as far as it is uploaded."""
 
     attempt: int
     rank: int
@@ -49,7 +49,7 @@ class Log:
 
 
 class Run:
-    """A run on a server. `facts` are those last seen; `refresh` and `wait` renew them."""
+    """A run on a server. `facts` is its last known record; `refresh` and `wait` update it."""
 
     def __init__(self, facts: model.Run, connection: Connection, settings: Settings) -> None:
         self.facts = facts
@@ -66,23 +66,23 @@ class Run:
 
     @property
     def name(self) -> str:
-        """`<job name>-<n>`, or as it was called when it was submitted."""
+        """`<job name>-<n>`, or the name given at submission."""
         return self.facts.name
 
     @property
     def state(self) -> RunState:
-        """As last seen."""
+        """The last known state."""
         return self.facts.state
 
     def refresh(self) -> Run:
-        """Looks once. Returns itself, so that `run.refresh().state` reads well."""
+        """Updates `facts`. Returns itself, so that you can write `run.refresh().state`."""
         self.facts = wire.from_plain(model.Run, self._connection.get(self._path()))
         return self
 
     def changes(self, timeout_s: float | None = None) -> Iterator[model.Run]:
-        """The facts as last seen, then after every change, until the run is over or the time is up.
+        """The record of the run now, then after every change, until the run has ended or the time is up.
 
-        Over means ended, with the outputs in their folder where the server brings them.
+        Ended includes that the server has downloaded the outputs, if it does so.
         """
         give_up = None if timeout_s is None else time.monotonic() + timeout_s
         yield self.facts
@@ -94,10 +94,10 @@ class Run:
                 yield self.facts
 
     def wait(self, timeout_s: float | None = None, *, check: bool = False) -> Run:
-        """Returns once the run is over or paused, or when the time is up: look at `state`.
+        """Returns when the run has ended or is paused, or when the time is up: check `state`.
 
-        With `check`, a run that did not succeed raises RunFailed, one that is paused BudgetReached, and a time-out
-        TimeoutError. In a notebook a display of the run is kept up to date meanwhile.
+        With `check`, a run that did not succeed raises RunFailed, a paused one BudgetReached, and a timeout
+        TimeoutError. In a notebook, a card shows the run meanwhile.
         """
         with self._display():
             for facts in self.changes(timeout_s):
@@ -124,12 +124,12 @@ class Run:
         offset: int = 0,
         waits: Waits = lambda _: False,
     ) -> Iterator[bytes]:
-        """The raw bytes a rank wrote, from `offset` of the attempt's log on. None is the newest attempt.
+        """The raw output of a rank, from `offset` of the attempt's log on. None is the newest attempt.
 
-        With `follow` they keep coming until the attempt has ended; where `attempt` is None it begins with the newest
-        and goes on through later ones until the run has ended. A lost connection or a server restart is bridged:
-        nothing is lost, nothing comes twice. `waits` is told of outages of server and store that last longer; where it
-        returns True, their end is waited for.
+        With `follow` it streams until the attempt has ended; if `attempt` is None, it starts with the newest and
+        continues through later ones until the run has ended. It survives a lost connection or a server restart:
+        no byte is lost or repeated. `waits` is called for longer outages of server and store; if it returns True,
+        the stream waits for their end.
         """
         number = patiently(lambda: self._attempt(attempt, follow), waits)
         if number is None:
@@ -144,12 +144,12 @@ class Run:
             yield from self._tailed(tail, number, follow, waits)
 
     def log_list(self) -> list[Log]:
-        """Every log there is, by attempt and rank."""
+        """All logs, by attempt and rank."""
         rows = self._connection.get(f"{self._path()}/logs")["logs"]
         return [Log(row["attempt"], row["rank"], row["bytes"], row["complete"]) for row in rows]
 
     def metrics(self) -> Metrics:
-        """Everything the run has measured so far."""
+        """All metrics of the run so far."""
         from stoker.client.metrics import Metrics, Point  # not needed to submit or follow
 
         rows: list[dict[str, Any]] = []
@@ -173,15 +173,15 @@ class Run:
         return [wire.from_plain(Event, row) for row in self._connection.get(f"{self._path()}/events")["events"]]
 
     def receipt(self, *, look: bool = False) -> Receipt:
-        """Where its money and its time went, so far where it goes on. With `look` its provider is asked what is there
-        of it now, which takes a moment."""
+        """Where the money and the time of the run went, so far if it is active. With `look` the provider is asked which
+        of its resources exist now, which takes a moment."""
         from stoker.model.receipt import Receipt  # not needed to submit or follow
 
         query = {"look": "true"} if look else {}
         return wire.from_plain(Receipt, self._connection.get(f"{self._path()}/receipt", query, timeout_s=_LOOK_S))
 
     def explain(self, clock: Callable[[datetime], str] | None = None) -> list[str]:
-        """What happened to it and why, in sentences. `clock` says how a moment is shown; None: as local time."""
+        """What happened to the run and why, in sentences. `clock` formats times; None: local time."""
         from stoker.client.explain import explain  # not needed to submit or follow
 
         self.refresh()
@@ -189,49 +189,49 @@ class Run:
         return explain(self.facts, self.receipt(), self.events(), shown)
 
     def cancel(self) -> Run:
-        """Asks for the end and returns at once; `wait` for it. Ended runs are a Conflict."""
+        """Requests cancellation and returns immediately; use `wait`. Raises Conflict if the run has ended."""
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/cancel"))
         return self
 
     def evict(self, notice_s: float = 30.0, *, withdraw: bool = False) -> Run:
-        """A drill: its machine is taken away after the notice, and the run goes on from its last checkpoint."""
+        """A drill: evicts its machine after the notice; the run resumes from its last checkpoint."""
         asked = {"notice_s": notice_s, "withdraw": withdraw}
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/evict", asked))
         return self
 
     def exec(self, *words: str) -> Visit:
-        """Runs a command on its node, beside the script, and returns once it is under way: `frames` says what it prints
-        and `ended` how it ended."""
+        """Runs a command on its node, next to the script, and returns when it has started: `frames` is its output and
+        `ended` its end."""
         from stoker.client.visit import Visit  # not needed to submit or follow
 
         return Visit(self._connection, self.name, words)
 
     def entrance(self) -> tuple[Entrance, str]:
-        """How a person gets to its node with a terminal, and the node's key. A Conflict where nobody does."""
+        """How to open a terminal on its node, and the node's key. Raises Conflict if that is not supported."""
         told = self._connection.get(f"{self._path()}/entrance", timeout_s=60.0)
         return wire.from_plain(Entrance, told["entrance"]), str(told["key"])
 
     def release(self) -> Run:
-        """Gives the node back that was kept after the run's failure. A Conflict where none is kept."""
+        """Releases the node that was kept after the run's failure. Raises Conflict if none is kept."""
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/release"))
         return self
 
     def budget(self) -> BudgetState:
-        """What it may cost, has cost until now, and costs an hour."""
+        """What the run may cost, has cost so far, and costs per hour."""
         return wire.from_plain(BudgetState, self._connection.get(f"{self._path()}/budget"))
 
     def set_budget(self, usd: Decimal | str | float | None) -> Run:
-        """What it may cost in all; None: whatever it costs. A paused run goes on from where it stopped if that is
-        enough, and one that has cost more is paused. BudgetTooSmall says what would do."""
+        """Sets what the run may cost in total; None: no budget. A paused run resumes if the budget is enough; a run
+        that has cost more is paused. BudgetTooSmall names the minimum."""
         amount = None if usd is None else str(usd).strip().removeprefix("$")
         self.facts = wire.from_plain(model.Run, self._connection.post(f"{self._path()}/budget", {"usd": amount}))
         return self
 
     def fetch(self, into: Path | str | None = None, *, progress: Progress | None = None) -> Path:
-        """Brings the outputs to `into/<run>` and returns that folder; None is `./outputs`.
+        """Downloads the outputs to `into/<run>` and returns that folder; None is `./outputs`.
 
-        Every byte is verified before it takes its place. A run that did not succeed lands in `<run>-failed` or
-        `<run>-cancelled`, one under way in `<run>-running`. Calling it again brings only what has changed.
+        Every file is verified before it is put in place. The folder of a run that did not succeed is `<run>-failed` or
+        `<run>-cancelled`, that of an active run `<run>-running`. Calling it again downloads only what has changed.
         """
         from stoker.client.fetching import fetch  # not needed to submit or follow
 
@@ -242,7 +242,7 @@ class Run:
     def fetch_files(
         self, wanted: Wanted, into: Path | str | None = None, *, progress: Progress | None = None
     ) -> tuple[Path, tuple[Entry, ...]]:
-        """As `fetch`, for the newest checkpoint or for stray files. Also gives the files that are in the folder now."""
+        """Like `fetch`, for the newest checkpoint or for stray files. Also returns the files that are in the folder."""
         from stoker.client.fetching import fetch  # likewise
 
         self.refresh()
@@ -251,7 +251,7 @@ class Run:
 
     @property
     def outputs(self) -> Path:
-        """The folder with the run's outputs, fetched now if they are not on this computer yet."""
+        """The folder with the run's outputs. Downloads them if they are not on this computer yet."""
         if self.facts.landing:
             self.wait()
         landed = Path(self.facts.landed) if self.facts.landed and self._settings.local else None

@@ -12,11 +12,11 @@ from stoker.model.job import Job
 
 
 def run(job: Job, *, folder: Path | str = ".", name: str = "", twin: bool = False) -> Run:
-    """Submits a job whose relative paths start from `folder`, and returns at once with the run's handle. With `twin` it
-    runs on the twin of its cloud: the same, for nothing."""
+    """Submits a job and returns the run immediately. Relative paths of the job are relative to `folder`. With `twin` it
+    runs on the twin of its cloud, for free."""
     return Client.connect().submit(job, folder, name=name, twin=twin)
 
 
 def cost(by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
-    """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since` may be a time ago."""
+    """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since` may be a duration."""
     return Client.connect().costs(by, since, experiment)
