@@ -34,6 +34,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "examples").rglob("README.md")),
 ]
+PROGRAMS = ("agent", "client", "server")
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -161,7 +162,7 @@ def environment_variables() -> set[str]:
     like a variable, or the beginning or end of one, where an environment is put together or settings are read."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
-        everything = path.name in ("launch.py", "settings.py") and path.parent.name in ("agent", "client", "server")
+        everything = path.name in ("launch.py", "settings.py") and path.relative_to(SOURCE).parts[0] in PROGRAMS
         shape = r"(?:\A|(?<= ))(?:_?[A-Z]+(?:_[A-Z]+)+|[A-Z]+_|_proxy|_PROXY)(?=\Z| )" if everything else r"(?!)"
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
