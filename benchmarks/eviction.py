@@ -16,11 +16,11 @@ from typing import TypeVar
 from benchmarks.commands import workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
-from stoker.agent.choosing import Care
-from stoker.agent.keeping import Checkpoints
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.openfiles import Opened
-from stoker.agent.restoring import put_back
+from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.machine.machine import NodeFolder
 from stoker.client.handle import Run
 from stoker.model import layout
 from stoker.model.job import Job

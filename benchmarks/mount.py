@@ -32,7 +32,7 @@ SMALL_BYTES = 20_000
 _SHIM = (
     sys.executable,
     "-c",
-    "import os, sys; from stoker.agent.data.fusermount import main; sys.exit(main(sys.argv[1:], os.environ))",
+    "import os, sys; from stoker.agent.data.mounts import main; sys.exit(main(sys.argv[1:], os.environ))",
 )
 _numbers = itertools.count()
 

@@ -72,7 +72,7 @@ print(pack(Path("agents"), ("my_package.node",)))
 ON_A_NODE = """
 import sys, threading
 sys.path.insert(0, sys.argv[1])
-from stoker.agent.cloud import load_cloud
+from stoker.agent.machine.cloud import load_cloud
 cloud, heard = load_cloud("my_package.node"), threading.Event()
 listener = cloud.listen("notice", lambda notice: notice and heard.set(), print)
 listener.start()

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from stoker.agent.processes import MARK
+from stoker.agent.processes.family import MARK
 from stoker.errors import Missing
 from stoker.model import layout
 from stoker.model.job import Job

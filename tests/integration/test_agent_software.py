@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from agentnode import Node
 
-from stoker.agent import uvtool
+from stoker.agent.environment import python as uvtool
 from stoker.agent.pack import pack
 from stoker.model.report import Outcome, Report
 from stoker.model.software import Software

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from agentnode import RUN, Node, eventually
 
-from stoker.agent.priority import AHEAD
+from stoker.agent.processes.family import AHEAD
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.orders import Notice, Wishes

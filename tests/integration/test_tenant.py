@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 from agentnode import CLOUD, RUN, Node, eventually
 
-from stoker.agent.incarnation import take_over
-from stoker.agent.restoring import is_fenced
+from stoker.agent.checkpoints.restoring import is_fenced
+from stoker.agent.machine.incarnation import take_over
 from stoker.errors import Missing
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.absent import hint
+from stoker.agent.environment.absent import hint
 from stoker.model.job import Environment, Job
 from stoker.model.orders import Orders
 

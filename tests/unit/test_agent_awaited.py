@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.awaited import Awaited
-from stoker.agent.points import Point
+from stoker.agent.notice.goal import Awaited
+from stoker.agent.shipping.points import Point
 from stoker.model.job import Job
 
 

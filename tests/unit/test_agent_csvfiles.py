@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.csvfiles import CsvPoints
+from stoker.agent.shipping.eventfiles import CsvPoints
 
 
 @pytest.fixture

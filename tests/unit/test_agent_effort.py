@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.effort import EffortMeter, Witnesses, kept
+from stoker.agent.attempt.effort import EffortMeter, Witnesses, kept
 from stoker.checkpoint.toll import Toll
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.report import Effort, Phase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.agent.endings import Ending, by_itself, exit_code, spell
+from stoker.agent.attempt.endings import Ending, by_itself, exit_code, spell
 from stoker.model.report import Outcome, RankEnd
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.fuse import FuseClock, NodeFuse, TenantFuse, age_by_date, leave_word
-from stoker.agent.points import Point
+from stoker.agent.machine.fuse import FuseClock, NodeFuse, TenantFuse, age_by_date, leave_word
+from stoker.agent.shipping.points import Point
 from stoker.model.money import Fuse
 from stoker.model.orders import Notice
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.logs import LogShipper, RankLog
-from stoker.agent.masking import Masking
-from stoker.agent.metrics import MetricsShipper, logged_points
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.pace import Trouble
-from stoker.agent.shipping import Shipping
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.shipping.logs import LogShipper, Masking, RankLog
+from stoker.agent.shipping.metrics import MetricsShipper, logged_points
+from stoker.agent.shipping.shipping import Shipping
+from stoker.agent.shipping.worker import Trouble
 from stoker.errors import Missing, StoreUnavailable
 from stoker.model import layout
 from stoker.model.job import Job

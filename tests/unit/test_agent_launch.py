@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stoker.agent.launch import Place, command_line, commands, environment
-from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.processes.launch import Place, command_line, commands, environment
 from stoker.checkpoint import surroundings
 from stoker.model.job import Job
 from stoker.model.orders import Orders

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.masking import Masking
+from stoker.agent.shipping.logs import Masking
 
 SECRET = "hunter2-hunter2"
 

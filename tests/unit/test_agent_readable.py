@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 
-from stoker.agent.openlimit import room_for
-from stoker.agent.readable import readable
+from stoker.agent.checkpoints.openfiles import room_for
+from stoker.agent.processes.family import readable
 
 
 def test_a_file_behind_the_first_thousand_is_heard_of() -> None:

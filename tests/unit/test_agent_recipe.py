@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.endings import Broken
-from stoker.agent.environment import steps, tool_settings
-from stoker.agent.recipe import Kind, Recipe, read_recipe, read_taken, spelled_out
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.environment.building import steps, tool_settings
+from stoker.agent.environment.recipe import Kind, Recipe, read_recipe, read_taken, spelled_out
 
 
 def recipe(folder: Path, name: str, files: dict[str, str]) -> Recipe:

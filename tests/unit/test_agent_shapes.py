@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.shapes import Shapes, candidates
+from stoker.agent.shipping.shapes import Shapes, candidates
 
 BAR = "━" * 20
 Wanted = tuple[float | None, Mapping[str, float]]

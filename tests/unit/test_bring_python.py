@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import python
+from stoker.agent.environment import python
 
 
 def fake_uv(folder: Path, script: str) -> str:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.choosing import Care
-from stoker.agent.keeping import Checkpoints
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.openfiles import Opened
-from stoker.agent.present import present
-from stoker.agent.restoring import put_back
+from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.tree import present
+from stoker.agent.machine.machine import NodeFolder
 from stoker.model import layout
 from stoker.model.checkpointpaths import CheckpointPaths, is_folder
 from stoker.model.job import Job

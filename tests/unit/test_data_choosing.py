@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.agent.data.choosing import Choice, Facts, choose, epochs_of
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.data.bringing import Choice, Facts, choose, epochs_of, probe
 from stoker.agent.data.downloading import Wanted
-from stoker.agent.data.fusermount import mount_arguments
-from stoker.agent.data.probing import probe
-from stoker.agent.data.settings import cache_settings, size_of
-from stoker.agent.data.sharding import part_of
-from stoker.agent.endings import Broken
+from stoker.agent.data.mounts import mount_arguments
+from stoker.agent.data.site import cache_settings, size_of
+from stoker.agent.data.source import part_of
 from stoker.model.dataset import DataFile
 from stoker.model.job import DataMode
 from stoker.stores.access import Route

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.newest import newest
+from stoker.agent.checkpoints.resuming import newest
 from stoker.checkpoint import versions
 from stoker.checkpoint.exact import places, sidecar
 from stoker.checkpoint.exact.places import Loop

@@ -20,7 +20,7 @@ import pytest
 from poisonedworld import Make, World
 from quickforging import forge
 
-from stoker.agent import restoring
+from stoker.agent.checkpoints import restoring
 from stoker.engine.costing import costs
 from stoker.engine.decision import Decision
 from stoker.engine.receipt import receipt

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from stoker.agent.tenant import Tenancy
+from stoker.agent.machine.tenant import Tenancy
 from stoker.model import layout
 from stoker.model.home import Home
 from stoker.providers.azure.node.release import Release

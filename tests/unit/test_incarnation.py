@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from stoker.agent.incarnation import Standing, standing
-from stoker.agent.nodefolder import NodeFolder
+from stoker.agent.machine.incarnation import Standing, standing
+from stoker.agent.machine.machine import NodeFolder
 from stoker.model import layout
 from stoker.model.job import Job
 from stoker.model.lease import Lease

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from test_keeping import CountingStore, Run
 
-from stoker.agent import keeper
-from stoker.agent.keeper import Keeper
-from stoker.agent.noticing import Noticing
-from stoker.agent.pace import Trouble
-from stoker.agent.priority import AHEAD, Priority
+from stoker.agent.checkpoints import keeper
+from stoker.agent.checkpoints.keeper import Keeper
+from stoker.agent.notice.noticing import Noticing
+from stoker.agent.processes.family import AHEAD, Priority
+from stoker.agent.shipping.worker import Trouble
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.orders import Notice

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from stoker.agent.choosing import Care
-from stoker.agent.effort import kept
-from stoker.agent.growing import PARTIAL_S, QUIET_S
-from stoker.agent.keeping import Checkpoints
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.openfiles import Opened
-from stoker.agent.restoring import put_back
-from stoker.agent.watching import STREAM_S
+from stoker.agent.attempt.effort import kept
+from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S
+from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.watching import STREAM_S
+from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import AlreadyThere, StoreFailed
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from test_keeping import CountingStore, Run
 
-from stoker.agent import clones
-from stoker.agent.choosing import Care
-from stoker.agent.growing import QUIET_S
-from stoker.agent.watching import STREAM_S
+from stoker.agent.checkpoints import copies
+from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.growing import QUIET_S
+from stoker.agent.checkpoints.watching import STREAM_S
 from stoker.model.checkpoint import CheckpointSet
 from stoker.stores.transfer.still import Mark, mark_of
 
@@ -28,7 +28,7 @@ def cloning(monkeypatch: pytest.MonkeyPatch) -> None:
         target.write_bytes(Path(place).read_bytes())
         return mark_of(os.lstat(place))
 
-    monkeypatch.setattr(clones, "_clone", copy)
+    monkeypatch.setattr(copies, "_clone", copy)
 
 
 def looks(run: Run, seconds: float, care: Care = Care.PATIENT) -> CheckpointSet | None:
@@ -92,7 +92,7 @@ def test_where_the_file_system_cannot_clone_it_is_named_as_soon_as_it_is_known_t
     def refuse(place: str, target: Path) -> Mark:
         raise OSError(errno.EOPNOTSUPP, "not supported")
 
-    monkeypatch.setattr(clones, "_clone", refuse)
+    monkeypatch.setattr(copies, "_clone", refuse)
     buffer = run.write("buffer", "0")
     run.open = [buffer]
     for number in range(int(STREAM_S / 0.25) + 2):
@@ -106,7 +106,7 @@ def test_a_real_clone_is_a_copy_or_refused(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(100_000))
     try:
-        mark = clones._clone(str(source), tmp_path / "clone")
+        mark = copies._clone(str(source), tmp_path / "clone")
     except OSError as error:
         assert error.errno in (errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL)
     else:

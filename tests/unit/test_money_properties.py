@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from stoker.agent.fuse import FuseClock
+from stoker.agent.machine.fuse import FuseClock
 from stoker.engine import meter
 from stoker.engine.actions import StartNode, StopNode, TellAgent
 from stoker.engine.fuse import is_news

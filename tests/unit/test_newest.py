@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.newest import newest
+from stoker.agent.checkpoints.resuming import newest
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.checkpointpaths import CheckpointPaths
 from stoker.model.snapshot import Entry

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.nodefolder import remove_tree
+from stoker.agent.machine.machine import remove_tree
 
 
 def nest(top: Path, depth: int) -> None:

@@ -12,12 +12,12 @@ from typing import Any, cast
 
 import pytest
 
-from stoker.agent import noticing
-from stoker.agent.keeper import Keeper
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.noticing import CAUTION, LEAST_RESERVE_S, WENT_ON_S, Noticing
-from stoker.agent.priority import Priority
-from stoker.agent.ranks import Ranks
+from stoker.agent.checkpoints.keeper import Keeper
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.notice import noticing
+from stoker.agent.notice.noticing import CAUTION, LEAST_RESERVE_S, WENT_ON_S, Noticing
+from stoker.agent.processes.family import Priority
+from stoker.agent.processes.ranks import Ranks
 from stoker.model.orders import Notice
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.endings import Broken
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.placing import levels_above, place
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.processes.launch import levels_above, place_inputs
 from stoker.client import opened
 from stoker.client.jobfile import read_text
 from stoker.client.preparation import prepare
@@ -128,12 +128,12 @@ def test_an_input_appears_where_the_script_expects_it(tmp_path: Path):
     (data / "prepare.py").write_text("not taken")
     job = Job(name="a", run="b", data={"x": {"path": "x", "at": "data/new"}, "y": {"path": "y", "at": "data/other"}})
     orders = Orders("r", "a-1", 1, 0, "k", job, "s", "p", data={"x": str(data), "y": str(data)})
-    place(work, orders)
+    place_inputs(work, orders)
     assert levels_above(job) == 0
     assert (work / "data/new/train.bin").read_text() == (work / "data/other/train.bin").read_text() == "bytes"
     assert (work / "data/other/prepare.py").read_text() == "code"
     with pytest.raises(Broken, match="there is a file of that name"):
-        place(work, orders)
+        place_inputs(work, orders)
 
 
 def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path):
@@ -144,7 +144,7 @@ def test_an_input_may_appear_beside_the_working_directory(tmp_path: Path):
     orders = Orders("r", "a-1", 1, 0, "k", job, "s", "p", data={"x": str(data), "y": str(data / "train.csv")})
     folder.deepen(levels_above(job))
     folder.make({})
-    place(folder.work, orders)
+    place_inputs(folder.work, orders)
     assert (folder.work / "../../data/train.csv").read_text() == (folder.work / "../y").read_text() == "1,2"
     assert sorted(one.name for one in folder.tree.iterdir()) == ["data", "source"]
     folder.clear()

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import gpus
-from stoker.agent.machine import Machine
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.readiness import await_ready, checks
-from stoker.agent.stopping import Stopped, Stopping
+from stoker.agent.machine import hardware
+from stoker.agent.machine.machine import Machine, NodeFolder
+from stoker.agent.machine.readiness import await_ready, checks
+from stoker.agent.notice.stopping import Stopped, Stopping
 from stoker.model.job import Environment, Job
 from stoker.model.report import Outcome
 
@@ -109,8 +108,8 @@ def test_amds_gpus_are_counted_as_their_kernel_driver_lists_them(tmp_path: Path)
         node = tmp_path / str(number)
         node.mkdir()
         (node / "properties").write_text(f"cpu_cores_count 0\nsimd_count {units}\nmem_banks_count 1\n")
-    assert gpus.listed({"PATH": ""}, amd=tmp_path) == 2
-    assert gpus.listed({"PATH": ""}, amd=tmp_path / "none") == 0
+    assert hardware.listed_gpus({"PATH": ""}, amd=tmp_path) == 2
+    assert hardware.listed_gpus({"PATH": ""}, amd=tmp_path / "none") == 0
 
 
 def without_driver(machine: Machine, **more: float) -> str:

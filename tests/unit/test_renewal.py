@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent.hearing import hear
-from stoker.agent.lease import LeaseWatch
-from stoker.agent.renewal import RenewedStore
+from stoker.agent.machine.renewal import RenewedStore
+from stoker.agent.machine.tenant import LeaseWatch
+from stoker.agent.notice.stopping import hear
 from stoker.errors import Corrupt, StoreDenied
 from stoker.model import layout
 from stoker.model.lease import Lease

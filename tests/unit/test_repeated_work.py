@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 from stories import Told, at, evicted, story, vanished
 from test_receipt import adds_up, seconds
 
-from stoker.agent.counters import MOST_POINTS, CountedLines, Counters, numbers
-from stoker.agent.points import Point
+from stoker.agent.shipping.points import Point
+from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, numbers
 from stoker.client.explain import explain
 from stoker.client.receiptwords import taken_words
 from stoker.engine.receipt import receipt

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from stoker.agent import restoring
-from stoker.agent.choosing import Care
-from stoker.agent.keeping import Checkpoints
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.openfiles import Opened
-from stoker.agent.restoring import put_back, read_fences
+from stoker.agent.checkpoints import restoring
+from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.openfiles import Opened
+from stoker.agent.checkpoints.restoring import put_back, read_fences
+from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, StoreFailed
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, Fence, claim, visible

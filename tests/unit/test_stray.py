@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.agent import stray
+from stoker.agent.shipping import stray
 from stoker.model import layout
 from stoker.model.job import Job
 from stoker.model.orders import Orders

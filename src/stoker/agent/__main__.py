@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stoker.agent.attempt.beginning import carry_out
-from stoker.agent.machine import DRIVER_S, Machine
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.orphans import end
-from stoker.agent.processes import MARK
+from stoker.agent.machine.machine import DRIVER_S, Machine, NodeFolder
+from stoker.agent.processes.family import MARK
+from stoker.agent.processes.orphans import end
 from stoker.files.lock import claim
 from stoker.model import layout
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 
 if TYPE_CHECKING:
-    from stoker.agent.tenant import Tenancy
+    from stoker.agent.machine.tenant import Tenancy
 
 USAGE = """usage: run --store URL --orders KEY --folder PATH --environments PATH [--uv PATH]
            [--cloud MODULE --events URL]
@@ -47,9 +46,9 @@ _NEEDED = {
 def main(arguments: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["fusermount"]:
-        from stoker.agent.data import fusermount  # here, because only a mount needs it
+        from stoker.agent.data import mounts  # here, because only a mount needs it
 
-        return fusermount.main(arguments[1:], os.environ)
+        return mounts.main(arguments[1:], os.environ)
     if arguments[:1] == ["enter"]:
         return _enter(arguments[1:])
     verb, options = (arguments[0] if arguments else ""), dict(zip(arguments[1::2], arguments[2::2], strict=False))
@@ -59,7 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     if verb == "end":
         return end(NodeFolder(Path(options["--folder"]).absolute()), options["--key"], os.environ)
     if verb == "attach":
-        from stoker.agent.attach import attach  # here, because only people need it
+        from stoker.agent.visits.enter import attach  # here, because only people need it
 
         return attach(NodeFolder(Path(options["--folder"]).absolute()))
     if verb == "relay":
@@ -112,7 +111,7 @@ def _handed_over(fd: str | None) -> dict[str, str]:
 def _store(options: Mapping[str, str], variables: Mapping[str, str], folder: NodeFolder) -> Store:
     if not variables.get("STOKER_ACCESS"):
         return FolderStore.from_url(options["--store"])
-    from stoker.agent.renewal import RenewedStore  # whoever has a folder needs no HTTP
+    from stoker.agent.machine.renewal import RenewedStore  # whoever has a folder needs no HTTP
     from stoker.stores.access import Access
 
     access = Access.from_text(variables["STOKER_ACCESS"])
@@ -131,7 +130,7 @@ def _without_access(variables: Mapping[str, str]) -> dict[str, str]:
 def _live(config: Path) -> int:
     import subprocess  # here, with the rest, because only a machine that costs money needs them
 
-    from stoker.agent.tenant import Tenancy, Tenant
+    from stoker.agent.machine.tenant import Tenancy, Tenant
 
     first = Tenancy.read(config)
     private = _private(first.options)
@@ -155,7 +154,7 @@ def _relay() -> int:
     """Its files come from whoever starts it: the terminal, the log, and where people come in."""
     import socket  # here, because few scripts have a terminal
 
-    from stoker.agent.relay import relay
+    from stoker.agent.visits.terminal import relay
 
     return relay(0, 1, socket.socket(fileno=3))
 
@@ -166,13 +165,13 @@ def _private(options: Mapping[str, str]) -> Path | None:
 
 def _enter(arguments: list[str]) -> int:
     """With `--config`, that of a machine's tenant, what it hands to the agent is starred out in what is printed."""
-    from stoker.agent.enter import enter, refuse  # here, because only people need it
+    from stoker.agent.visits.enter import enter, refuse  # here, because only people need it
 
     end = arguments.index("--") if "--" in arguments else len(arguments)
     options, words = dict(zip(arguments[:end:2], arguments[1:end:2], strict=False)), arguments[end + 1 :]
     secrets: list[str] = []
     if "--config" in options:
-        from stoker.agent.tenant import Tenancy
+        from stoker.agent.machine.tenant import Tenancy
 
         first = Tenancy.read(Path(options["--config"]))
         newest = first.newest(_read_only(first)) if first.sealed else first
@@ -195,7 +194,7 @@ def _read_only(tenancy: Tenancy) -> Store:
 def _stand_by(fd: int) -> int:
     import socket  # here, because agents that are started one by one have no use for it
 
-    from stoker.agent.standby import stand_by
+    from stoker.agent.processes.standby import stand_by
 
     return stand_by(socket.socket(fileno=fd), _run_with)
 

@@ -14,10 +14,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import ClassVar
 
-from stoker.agent.nodefolder import remove_tree
-from stoker.agent.orphans import UNSHIPPED
+from stoker.agent.machine.machine import remove_tree
 from stoker.agent.pack import pack
-from stoker.agent.standby import ask
+from stoker.agent.processes.orphans import UNSHIPPED
+from stoker.agent.processes.standby import ask
 from stoker.errors import ProviderFailed
 from stoker.files.lock import claim, is_held
 from stoker.model.entrance import Entrance, Said

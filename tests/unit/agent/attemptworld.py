@@ -12,11 +12,10 @@ from typing import Any, BinaryIO, ClassVar, cast
 
 from stoker.agent.attempt.attempt import Attempt
 from stoker.agent.attempt.crew import Crew
-from stoker.agent.launch import RankCommand
-from stoker.agent.machine import Machine
-from stoker.agent.nodefolder import NodeFolder
-from stoker.agent.ranks import Ranks
-from stoker.agent.stopping import Stopping
+from stoker.agent.machine.machine import Machine, NodeFolder
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes.launch import RankCommand
+from stoker.agent.processes.ranks import Ranks
 from stoker.errors import Missing, StoreFailed, StoreUnavailable
 from stoker.model import layout
 from stoker.model.job import Job

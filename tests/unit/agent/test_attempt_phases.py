@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 from attemptworld import RUN, PlayedRanks, World
 
-from stoker.agent import pace
 from stoker.agent.attempt import unpack
+from stoker.agent.attempt.endings import Broken, Ending
 from stoker.agent.attempt.stage import Inputs
-from stoker.agent.endings import Broken, Ending
-from stoker.agent.stopping import NeedsRestart, Stopped
+from stoker.agent.notice.stopping import NeedsRestart, Stopped
+from stoker.agent.shipping import worker
 from stoker.errors import StoreUnavailable
 from stoker.model import layout
 from stoker.model.orders import DataOrder, Orders
@@ -27,7 +27,7 @@ from stoker.stores.transfer.disk import disk_failed
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Nobody waits for a store that is away: the time goes by at once."""
     passed: list[float] = []
-    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: sum(passed), sleep=passed.append))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: sum(passed), sleep=passed.append))
     return passed
 
 
@@ -55,7 +55,7 @@ def test_unpacking_gives_up_on_a_store_that_stays_away(tmp_path: Path, slept: li
     world.store.away("snapshots/", 10_000)
     with pytest.raises(StoreUnavailable):
         world.attempt.unpack(world.orders)
-    assert sum(slept) >= pace.UNAVAILABLE_S
+    assert sum(slept) >= worker.UNAVAILABLE_S
 
 
 def test_an_order_to_stop_ends_the_wait_for_the_store(tmp_path: Path, slept: list[float]) -> None:

@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker.agent import placing
 from stoker.agent.attempt.crew import Crew
-from stoker.agent.attempt.finish import Finish
+from stoker.agent.attempt.endings import Ending, broken
+from stoker.agent.attempt.finish import Finish, Ship
 from stoker.agent.attempt.prepare import Prepare
-from stoker.agent.attempt.run import RunRanks, Script
-from stoker.agent.attempt.ship import Ship
+from stoker.agent.attempt.run import Judge, RunRanks, Script
 from stoker.agent.attempt.stage import Stage
 from stoker.agent.attempt.unpack import Unpack
-from stoker.agent.attempt.verdict import Judge
-from stoker.agent.endings import Ending, broken
-from stoker.agent.fuse import age_by_date
-from stoker.agent.launch import Place, environment
-from stoker.agent.stopping import NeedsRestart, Stopped
+from stoker.agent.machine.fuse import age_by_date
+from stoker.agent.notice.stopping import NeedsRestart, Stopped
+from stoker.agent.processes import launch
+from stoker.agent.processes.launch import Place, environment
 from stoker.model.report import Outcome
 
 
@@ -141,7 +139,7 @@ class Attempt:
         self.script.code = unpacked.code
         crew.door.open(environment(orders, self._bare_place()))
         orders = self.stage(orders)
-        placing.place(crew.folder.work, orders)
+        launch.place_inputs(crew.folder.work, orders)
         place = self.prepare(orders, unpacked.newest)
         crew.door.open(environment(orders, place))
         self.prepare.await_ready(orders)

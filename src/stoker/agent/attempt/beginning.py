@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from stoker.agent.attempt.attempt import Attempt
 from stoker.agent.attempt.crew import Crew
-from stoker.agent.hearing import hear
-from stoker.agent.machine import Machine
-from stoker.agent.pace import persist
-from stoker.agent.restoring import is_fenced
+from stoker.agent.checkpoints.restoring import is_fenced
+from stoker.agent.machine.machine import Machine
+from stoker.agent.notice.stopping import hear
+from stoker.agent.shipping.worker import persist
 from stoker.errors import Missing
 from stoker.model import layout
 from stoker.model.orders import Orders
@@ -33,13 +33,13 @@ def carry_out(store: Store, orders_key: str, machine: Machine) -> int:
     machine.folder.note_begun(orders_key)
     crew = Crew(store, orders, machine)
     if machine.events and machine.folder.errand.exists():
-        from stoker.agent.aftermath import ship  # here, because machines are seldom restarted under an agent
+        from stoker.agent.machine.incarnation import ship  # here, because machines are seldom restarted under an agent
 
         ship(machine)
     if persist(crew.reporter.claim):
         return _finish(Attempt(crew), crew, orders_key)
     if machine.events and machine.folder.errand.exists():
-        from stoker.agent.aftermath import conclude  # likewise
+        from stoker.agent.machine.incarnation import conclude  # likewise
 
         conclude(store, orders, machine)
     return 0
@@ -59,7 +59,7 @@ def await_orders(store: Store, key: str, *, patient: bool) -> bytes:
 def _continue(store: Store, orders: Orders, orders_key: str, machine: Machine) -> int:
     """On a machine that its provider restored. Whoever continues has claimed the attempt first: its fence keeps an
     earlier machine out, as that of a later attempt would keep out this one."""
-    from stoker.agent import incarnation  # here, because machines are seldom restored
+    from stoker.agent.machine import incarnation  # here, because machines are seldom restored
 
     found = persist(lambda: incarnation.standing(store, orders, machine.folder))
     if found is None or found.why_not:

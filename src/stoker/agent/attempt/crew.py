@@ -6,30 +6,28 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stoker.agent import placing
+from stoker.agent.attempt.effort import EffortMeter, Witnesses
+from stoker.agent.attempt.reporting import EventQueue, Reporter
 from stoker.agent.attempt.stage import Inputs
-from stoker.agent.awaited import Awaited
-from stoker.agent.door import Door
-from stoker.agent.effort import EffortMeter, Witnesses
-from stoker.agent.fuse import NodeFuse
-from stoker.agent.goal import Goal
-from stoker.agent.keeper import Keeper
-from stoker.agent.keeping import Checkpoints
-from stoker.agent.machine import Machine
-from stoker.agent.masking import Masking
-from stoker.agent.noticeboard import NoticeBoard
-from stoker.agent.noticing import Noticing
-from stoker.agent.pace import Trouble
-from stoker.agent.ranks import LAST_GRACE_S, Ranks
-from stoker.agent.reporting import EventQueue, Reporter
-from stoker.agent.shipping import Shipping
-from stoker.agent.stopping import Stopping, WishWatch
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.keeper import Keeper
+from stoker.agent.machine.fuse import NodeFuse
+from stoker.agent.machine.machine import Machine
+from stoker.agent.notice.goal import Awaited, Goal
+from stoker.agent.notice.noticing import NoticeBoard, Noticing
+from stoker.agent.notice.stopping import Stopping, WishWatch
+from stoker.agent.processes import launch
+from stoker.agent.processes.ranks import LAST_GRACE_S, Ranks
+from stoker.agent.shipping.logs import Masking
+from stoker.agent.shipping.shipping import Shipping
+from stoker.agent.shipping.worker import Trouble
+from stoker.agent.visits.door import Door
 from stoker.model.orders import Notice, Orders
 from stoker.model.report import Outcome
 from stoker.stores import Store
 
 if TYPE_CHECKING:
-    from stoker.agent.cloud import CloudListener
+    from stoker.agent.machine.cloud import CloudListener
 
 
 class Crew:
@@ -39,7 +37,7 @@ class Crew:
     def __init__(self, store: Store, orders: Orders, machine: Machine, ranks: Ranks | None = None) -> None:
         self.store, self.orders, self.machine = store, orders, machine
         self.folder = folder = machine.folder
-        folder.deepen(placing.levels_above(orders.job))
+        folder.deepen(launch.levels_above(orders.job))
         self.trouble = Trouble()
         self.masking = Masking(machine.variables[name] for name in orders.job.secrets if name in machine.variables)
         events = EventQueue(self.masking)
@@ -74,7 +72,7 @@ class Crew:
     def _listener(self) -> CloudListener | None:
         if not self.machine.events:
             return None
-        from stoker.agent.cloud import load_cloud  # here, because only a cloud's node has a plug-in
+        from stoker.agent.machine.cloud import load_cloud  # here, because only a cloud's node has a plug-in
 
         return load_cloud(self.machine.cloud).listen(self.machine.events, self._warned, self.tell)
 

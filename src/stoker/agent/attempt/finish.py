@@ -1,29 +1,74 @@
-"""The last phase: nothing of the run is left on the node, and the final report says how it ended."""
+"""The fifth phase: everything that the script left goes into the store, however it ended."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stoker.agent.attempt.endings import FAILURES, Ending, broken
+from stoker.agent.attempt.reporting import Reporter
+from stoker.agent.attempt.run import Script
 from stoker.agent.attempt.stage import Inputs
-from stoker.agent.awaited import Awaited
-from stoker.agent.door import Door
-from stoker.agent.endings import FAILURES, Ending, broken
-from stoker.agent.fuse import NodeFuse
-from stoker.agent.machine import Machine
-from stoker.agent.masking import Masking
-from stoker.agent.noticeboard import NoticeBoard
-from stoker.agent.pace import Trouble
-from stoker.agent.reporting import Reporter
-from stoker.agent.stopping import Stopping
+from stoker.agent.checkpoints.keeper import Keeper
+from stoker.agent.machine.fuse import NodeFuse
+from stoker.agent.machine.machine import Machine, NodeFolder
+from stoker.agent.notice.goal import Awaited
+from stoker.agent.notice.noticing import NoticeBoard, Noticing
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes.ranks import Ranks
+from stoker.agent.shipping import stray
+from stoker.agent.shipping.logs import Masking
+from stoker.agent.shipping.shipping import Shipping
+from stoker.agent.shipping.worker import Trouble, persist
+from stoker.agent.visits.door import Door
 from stoker.model.orders import Orders
 from stoker.model.report import Outcome
 from stoker.stores import Store
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ship:
+    store: Store
+    folder: NodeFolder
+    ranks: Ranks
+    keeper: Keeper
+    noticing: Noticing
+    shipping: Shipping
+    reporter: Reporter
+    masking: Masking
+    script: Script
+    tell: Callable[[str, str], None]
+
+    def __call__(self, orders: Orders, ending: Ending) -> Ending:
+        """The ending, or what kept this from being done. Returns when everything is in the store."""
+        for step in (self.ranks.sweep, self.keeper.finish, self.noticing.conclude, *self.shipping.steps()):
+            try:
+                step()
+            except Exception as error:  # the others are carried out all the same
+                ending = broken(error)
+        if self.script.started_ns and ending.outcome in stray.ENDS:
+            try:
+                self._stray(orders)
+            except Exception as error:
+                ending = broken(error)
+        return ending
+
+    def _stray(self, orders: Orders) -> None:
+        found = stray.find(self.folder.work, orders, self.script.code, self.script.started_ns)
+        told = persist(lambda: stray.ship(self.store, orders, found))
+        if told.names:
+            names = tuple(self.masking.text(name) for name in told.names)
+            self.reporter.say(stray=names, stray_files=told.files, stray_bytes=told.size_bytes)
+            self.tell("stray", f"the script left files outside its outputs: {', '.join(names)}")
+
+
+# The last phase: nothing of the run is left on the node, and the final report says how it ended.
+
 if TYPE_CHECKING:
-    from stoker.agent.cloud import CloudListener
+    from stoker.agent.machine.cloud import CloudListener
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +92,7 @@ class Finish:
         self.fuse.finish(over=ending.outcome is Outcome.BUDGET_REACHED)
         kept_s = orders.job.keep_failed if ending.outcome in FAILURES else None
         if kept_s:
-            from stoker.agent.kept import keep  # here, because few runs fail, and fewer are kept
+            from stoker.agent.visits.door import keep  # here, because few runs fail, and fewer are kept
 
             self.reporter.finish(lambda: self.last_words(ending))
             keep(self.store, orders, self.door, kept_s)
@@ -90,7 +135,7 @@ class Finish:
         if told and told.returns:
             self.listener.approve()
         elif ending.needs_restart:
-            from stoker.agent.readiness import restart  # here, because most machines need none
+            from stoker.agent.machine.readiness import restart  # here, because most machines need none
 
             restart(self.machine)
         return True

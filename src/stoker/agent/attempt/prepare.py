@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent import gpus, meeting
-from stoker.agent.interpreter import interpreter
-from stoker.agent.launch import Place
-from stoker.agent.machine import Machine
-from stoker.agent.reporting import Reporter
-from stoker.agent.shipping import Shipping
-from stoker.agent.stopping import Stopping
+from stoker.agent.attempt.reporting import Reporter
+from stoker.agent.environment.interpreter import interpreter
+from stoker.agent.machine import hardware
+from stoker.agent.machine.machine import Machine
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes import launch
+from stoker.agent.processes.launch import Place
+from stoker.agent.shipping.shipping import Shipping
 from stoker.model.job import Environment
 from stoker.model.orders import Orders
 from stoker.model.report import Phase
@@ -36,13 +37,13 @@ class Prepare:
         python, imports = self._environment(orders, folder.log(orders.node * processes))
         found = interpreter(python, folder, environ.get("PATH", ""))
         self.stopping.check()
-        port = meeting.port(orders, processes)
+        port = launch.meeting_port(orders, processes)
         return Place(folder, python, found.bin, found.venv, imports, library, environ, processes, port, newest)
 
     def await_ready(self, orders: Orders) -> None:
         """A machine of a cloud may still be busy with itself when its agent has long begun. Raises Stopped."""
         if self.machine.ready_s:
-            from stoker.agent import readiness  # here, because nodes nearby are always ready
+            from stoker.agent.machine import readiness  # here, because nodes nearby are always ready
 
             readiness.await_ready(orders.job, self.machine, self.stopping, self.tell)
 
@@ -50,7 +51,7 @@ class Prepare:
         wanted = orders.job.processes
         if wanted != "gpus":
             return wanted
-        found = gpus.count({**self.machine.variables, **orders.job.env})
+        found = hardware.count_gpus({**self.machine.variables, **orders.job.env})
         if not found:
             self.tell("gpus", "`processes: gpus` found no GPU on this node: one process is started")
         return found or 1
@@ -59,7 +60,9 @@ class Prepare:
         """The Python to use, and a folder to import from besides."""
         if orders.job.environment == Environment() and orders.software is None:
             return orders.python or sys.executable, ""
-        from stoker.agent import preparing  # here, because it is slow to import and the other runs do without
+        from stoker.agent.environment import (
+            preparing,  # here, because it is slow to import and the other runs do without
+        )
 
         python, imports = preparing.prepare(orders, self.machine, log, self.stopping, self.tell)
         self.reporter.say(packages=preparing.packages(python))

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from stoker.agent import placing
-from stoker.agent.machine import Machine
-from stoker.agent.reporting import Reporter
-from stoker.agent.stopping import Stopping
+from stoker.agent.attempt.reporting import Reporter
+from stoker.agent.machine.machine import Machine
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes import launch
 from stoker.model.orders import Orders
 from stoker.model.report import Phase
 from stoker.stores import Store
@@ -80,6 +80,6 @@ class Stage:
             return orders
         self.reporter.say(phase=Phase.STAGING)
         self.begin_figures()
-        places = placing.chosen(orders.job, self.inputs.stage(orders))
+        places = launch.chosen(orders.job, self.inputs.stage(orders))
         self.stopping.check()
         return replace(orders, data={**orders.data, **places})

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from stoker.agent.carryover import carry_over
-from stoker.agent.effort import EffortMeter
-from stoker.agent.keeping import Checkpoints
-from stoker.agent.nodefolder import NodeFolder, remove_tree
-from stoker.agent.pace import persist
-from stoker.agent.restoring import put_back
-from stoker.agent.shipping import Shipping
-from stoker.agent.stopping import Stopping
+from stoker.agent.attempt.effort import EffortMeter
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.checkpoints.restoring import put_back
+from stoker.agent.checkpoints.resuming import carry_over
+from stoker.agent.machine.machine import NodeFolder, remove_tree
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.shipping.shipping import Shipping
+from stoker.agent.shipping.worker import persist
 from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.checkpointpaths import CheckpointPaths
@@ -78,7 +78,7 @@ class Unpack:
 
     def _newest(self, found: CheckpointSet, orders: Orders) -> str:
         """What the script is told to resume from; it is told nothing where that is empty."""
-        from stoker.agent.newest import newest  # here, because most scripts look for themselves
+        from stoker.agent.checkpoints.resuming import newest  # here, because most scripts look for themselves
 
         path = newest(found, CheckpointPaths(orders.job.checkpoints), self.folder.work)
         if path:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from stoker.agent.data import linking, trees
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.data import linking
+from stoker.agent.data import linking as trees
 from stoker.agent.data.cache import link
-from stoker.agent.data.choosing import Facts, choose, epochs_of
-from stoker.agent.data.downloading import Download, Wanted
+from stoker.agent.data.downloading import Download, Get, Wanted
 from stoker.agent.data.mounting import Mount, why_not
-from stoker.agent.data.probing import probe
 from stoker.agent.data.room import room
 from stoker.agent.data.site import Input, Site
 from stoker.agent.data.source import Source
-from stoker.agent.endings import Broken
-from stoker.agent.nodefolder import remove_tree
+from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
 from stoker.model.dataset import DataFile
 from stoker.model.job import DataMode
@@ -156,3 +161,105 @@ def _check_mounted(one: Input, source: Source) -> None:
         if size != file.size_bytes:
             what = f"`{file.path}` of {one.order.label} has {size} bytes in the store, not {file.size_bytes}"
             raise StoreFailed(what, hint=_VERIFY)
+
+
+# Mount or download? A decision from what was measured and counted. Pure.
+
+WAIT_S = 60.0  # a download that takes no longer is always worth it
+LONG_WAIT_S = 600.0  # one that takes longer keeps the script waiting for too long
+SMALL_FILE_BYTES = 1_000_000  # below this, finding a file takes longer than reading it
+AT_ONCE = 16  # files that are fetched side by side
+_EPOCHS = re.compile(r"--?(?:num[-_]|n[-_]|max[-_]|train[-_])*epochs?[= ]+(\d+)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of an input, its store and the node."""
+
+    files: int
+    size_bytes: int
+    to_fetch_bytes: int  # without what is in the cache already
+    to_fetch_files: int
+    room_bytes: int  # that the cache could take
+    bytes_per_s: float
+    latency_s: float
+    can_mount: bool
+    why_not: str = ""  # it cannot be mounted
+    epochs: int | None = None  # None: unknown
+
+    @property
+    def download_s(self) -> float:
+        return self.to_fetch_bytes / max(self.bytes_per_s, 1.0) + self.to_fetch_files * self.latency_s / AT_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    mode: DataMode
+    reason: str
+
+
+def choose(facts: Facts) -> Choice:
+    """How `auto` reads it, and why, in words."""
+    takes = f"about {_seconds(facts.download_s)} at {_rate(facts.bytes_per_s)}"
+    average = facts.size_bytes / max(facts.files, 1)
+    if not facts.to_fetch_files:
+        return Choice(DataMode.DOWNLOAD, "all of it is in the cache of this node")
+    if not facts.can_mount:
+        return Choice(DataMode.DOWNLOAD, f"{facts.why_not}; fetching takes {takes}")
+    if facts.to_fetch_bytes > facts.room_bytes:
+        room = f"{facts.to_fetch_bytes / 1e9:.1f} GB do not fit into the {facts.room_bytes / 1e9:.1f} GB there are"
+        return Choice(DataMode.MOUNT, f"{room} on this node")
+    if facts.download_s <= WAIT_S:
+        return Choice(DataMode.DOWNLOAD, f"fetching takes {takes}")
+    if average < SMALL_FILE_BYTES:
+        each = f"{facts.files:,} files of {average / 1e3:.0f} kB: opening each over the network costs "
+        return Choice(DataMode.DOWNLOAD, f"{each}{facts.latency_s * 1e3:.0f} ms; fetching takes {takes}")
+    if facts.epochs == 1:
+        return Choice(DataMode.MOUNT, f"it is read once, and fetching it first would take {takes}")
+    if facts.download_s > LONG_WAIT_S:
+        return Choice(DataMode.MOUNT, f"fetching it first would take {takes}; what is read stays on the disk")
+    again = f"{facts.epochs} times" if facts.epochs else "more than once"
+    return Choice(DataMode.DOWNLOAD, f"it is likely read {again}; fetching takes {takes}")
+
+
+def epochs_of(command: str) -> int | None:
+    """How often a script reads its data, as far as its command says so."""
+    found = _EPOCHS.search(command)
+    return int(found[1]) if found else None
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 1:
+        return "a second"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _rate(bytes_per_s: float) -> str:
+    return f"{bytes_per_s / 1e9:.1f} GB/s" if bytes_per_s >= 1e9 else f"{bytes_per_s / 1e6:.0f} MB/s"
+
+
+# How fast a store is from here: measured by reading a little of what is going to be read.
+
+PIECE_BYTES = 2 << 20
+_STREAMS = 4
+_LOOKS = 3
+
+
+def probe(get: Get, wanted: Sequence[Wanted]) -> tuple[float, float]:
+    """Bytes per second over several streams, and seconds for the shortest answer. Reads 8 MB at most."""
+    largest = max(wanted, key=lambda one: one.size_bytes)
+    latency_s = min(_timed(get, largest.key, 0, 1) for _ in range(_LOOKS))
+    size = min(PIECE_BYTES, max(largest.size_bytes // _STREAMS, 1))
+    start = time.monotonic()
+    with ThreadPoolExecutor(_STREAMS) as pool:
+        pieces = pool.map(lambda number: get(largest.key, number * size, size), range(_STREAMS))
+        total = sum(len(piece) for piece in pieces)
+    seconds = max(time.monotonic() - start, 1e-6)
+    # What a small file takes is nearly all latency, and says nothing about large ones.
+    return total / max(seconds - latency_s, seconds / 10), latency_s
+
+
+def _timed(get: Get, key: str, start: int, size: int) -> float:
+    begun = time.monotonic()
+    get(key, start, size)
+    return time.monotonic() - begun

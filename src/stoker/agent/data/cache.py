@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from stoker.agent.data import marks
 from stoker.files.lock import take
 
 _PIECE_BYTES = 4 << 20
@@ -50,10 +50,10 @@ class Cache:
             seen = os.stat(path)  # noqa: PTH116  # once for each file of a dataset
         except FileNotFoundError:
             return False
-        if marks.is_trusted(seen, sha256, size_bytes):
+        if is_trusted(seen, sha256, size_bytes):
             return True
         if seen.st_size == size_bytes and hash_of(path) == sha256:
-            marks.set_mark(path, sha256, marks.NOT_YET)
+            set_mark(path, sha256, NOT_YET)
             self.settle([sha256], whole_disk=False)
             return True
         self.repaired.append(sha256)
@@ -82,7 +82,7 @@ class Cache:
     def commit(self, name: str, sha256: str) -> None:
         """The part becomes the content. Only by the holder of its lock, who has verified every byte."""
         part = f"{self.parts}/{name}"
-        marks.set_mark(part, sha256, marks.NOT_YET)
+        set_mark(part, sha256, NOT_YET)
         place = self.object(sha256)
         os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)  # noqa: PTH103, PTH120
         os.rename(part, place)  # noqa: PTH104  # as above
@@ -102,13 +102,13 @@ class Cache:
                 path = self.object(sha256)
                 if not whole_disk:
                     _flush(path)
-                os.chmod(path, marks.ON_DISK)  # noqa: PTH101  # one for each file of a dataset
+                os.chmod(path, ON_DISK)  # noqa: PTH101  # one for each file of a dataset
 
     def use(self, sha256: str, path: str) -> None:
         """Makes `path` that content, by a hard link where the file system has them. Raises FileNotFoundError where the
         content is gone."""
         source = self.object(sha256)
-        os.utime(source, ns=(time.time_ns(), marks.mark_ns(sha256)))  # the time of use, for eviction
+        os.utime(source, ns=(time.time_ns(), mark_ns(sha256)))  # the time of use, for eviction
         link(source, path)
 
     def pinned(self, id: str) -> tuple[str, int] | None:
@@ -137,7 +137,7 @@ def link(source: str, path: str) -> None:
         import shutil  # here, because it is slow to import and seldom needed
 
         shutil.copyfile(source, path)
-        os.chmod(path, marks.ON_DISK)  # noqa: PTH101  # as above
+        os.chmod(path, ON_DISK)  # noqa: PTH101  # as above
 
 
 def hash_of(path: str) -> str:
@@ -154,3 +154,33 @@ def _flush(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+# How a file says of itself that it holds the content it is named by, so that trusting it costs one `stat`.
+#
+# A content that was verified gets a time of change that follows from its hash, long past. Whoever writes to it later, in
+# whatever way, moves that time to now. Its mode says whether the bytes are known to be on the disk: a computer that loses
+# power may keep a file's size and times, and lose what was in it.
+
+ON_DISK = 0o444
+NOT_YET = 0o440
+_FIRST = 1_000_000_000  # in the year 2001; the last one is in 2018
+_SPAN = 1 << 28
+
+
+def mark_ns(sha256: str) -> int:
+    """Whole, even seconds: every file system can hold them."""
+    return (_FIRST + 2 * (int(sha256[:8], 16) % _SPAN)) * 10**9
+
+
+def set_mark(path: str, sha256: str, mode: int) -> None:
+    """For a file whose content has just been verified."""
+    seen = os.stat(path)  # noqa: PTH116  # one for each file of a dataset
+    os.utime(path, ns=(seen.st_atime_ns, mark_ns(sha256)))
+    os.chmod(path, mode)  # noqa: PTH101  # as above
+
+
+def is_trusted(seen: os.stat_result, sha256: str, size_bytes: int) -> bool:
+    """False is no verdict: the content has to be hashed again."""
+    unchanged = seen.st_size == size_bytes and seen.st_mtime_ns == mark_ns(sha256)
+    return unchanged and stat.S_IMODE(seen.st_mode) == ON_DISK

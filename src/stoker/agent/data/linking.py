@@ -6,9 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
-from stoker.agent.data import marks
+from stoker.agent.data import cache
 from stoker.agent.data.cache import hash_of
+from stoker.agent.data.mounts import read_only
 from stoker.agent.data.source import Source
 from stoker.errors import Corrupt, Missing
 from stoker.model.dataset import DataFile
@@ -64,7 +66,7 @@ def _verify(file: DataFile, place: str, label: str) -> bool:
         seen = os.stat(place)  # noqa: PTH116  # one for each file of a dataset
     except FileNotFoundError:
         raise Missing(f"the store has lost `{file.path}` of {label}", hint=_AGAIN) from None
-    if marks.is_trusted(seen, file.sha256, file.size_bytes):
+    if cache.is_trusted(seen, file.sha256, file.size_bytes):
         return False
     if seen.st_size != file.size_bytes or hash_of(place) != file.sha256:
         raise Corrupt(f"the store has damaged `{file.path}` of {label}: its bytes have another hash", hint=_AGAIN)
@@ -73,8 +75,45 @@ def _verify(file: DataFile, place: str, label: str) -> bool:
         os.fsync(fd)
     finally:
         os.close(fd)
-    marks.set_mark(place, file.sha256, marks.ON_DISK)
+    cache.set_mark(place, file.sha256, cache.ON_DISK)
     return True
 
 
 _AGAIN = "see what else is damaged with `stoker data verify`, and put it again with `stoker data put`"
+
+
+# The folder that a script reads an input from: made of links, and nothing the script does there reaches what they lead
+# to.
+
+Place = Callable[[DataFile, str], None]  # makes this path that file
+
+
+def plant(top: Path, files: Iterable[DataFile], place: Place) -> None:
+    """Folders and then files, by a Place. Names were checked when the manifest was read; a name that the file system
+    refuses, or takes for another's, raises OSError."""
+    made: set[str] = set()
+    root = os.fspath(top)
+    top.mkdir(parents=True, exist_ok=True)
+    for file in files:
+        folder = file.path.rpartition("/")[0]
+        if folder not in made:
+            os.makedirs(f"{root}/{folder}", exist_ok=True)  # noqa: PTH103  # a Path for each file would cost more
+            made.add(folder)
+        place(file, f"{root}/{file.path}")
+
+
+def protect(top: Path) -> str:
+    """The script, and whoever it starts, can only read what is there; how, in words.
+
+    As root by a mount that is read-only to root too. Otherwise by permissions: a script would have to change those
+    first, and the cache finds out when it next looks.
+    """
+    if read_only(top):
+        return "a read-only mount"
+    for folder, _, _ in os.walk(top, topdown=False):
+        os.chmod(folder, 0o555)  # noqa: PTH101  # `os.walk` gives text
+    return "permissions"
+
+
+def symlink(target: str, path: str) -> None:
+    os.symlink(target, path)  # noqa: PTH211  # one for each file of a dataset

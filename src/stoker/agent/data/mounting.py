@@ -12,12 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stoker.agent.data.fusermount import write_shim
-from stoker.agent.data.mounts import mounted_below, unmount_below
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.data.mounts import mounted_below, unmount_below, write_shim
 from stoker.agent.data.mounttools import MountTool, find_tool, wanted_programs
-from stoker.agent.endings import Broken
-from stoker.agent.interpreter import which
-from stoker.agent.processes import MARK
+from stoker.agent.environment.interpreter import which
+from stoker.agent.processes.family import MARK
 from stoker.stores.access import Route
 from stoker.stores.kinds import kind_of
 from stoker.stores.mounting import MountFolders

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.agent.interpreter import which
+from stoker.agent.environment.interpreter import which
 from stoker.stores.access import Route
 from stoker.stores.kinds import kind_of
 from stoker.stores.mounting import MountFolders, MountPlan, MountProgram

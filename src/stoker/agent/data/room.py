@@ -14,7 +14,7 @@ from pathlib import Path
 
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.mounts import unmount_below
-from stoker.agent.nodefolder import remove_tree
+from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
 from stoker.files import lock
 

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Sequence
 
 from stoker.agent.data.downloading import Wanted
-from stoker.agent.data.sharding import part_of
 from stoker.errors import Corrupt, Missing
 from stoker.model.dataset import DataFile, Manifest
 from stoker.model.orders import DataOrder, Orders
@@ -84,3 +83,12 @@ def _common_folder(keys: list[str]) -> str:
     while same < min(len(first), len(last)) and first[same] == last[same]:
         same += 1
     return "/".join(first[:same])
+
+
+# Which files of a dataset each of several nodes takes. Pure.
+
+
+def part_of(files: Sequence[DataFile], node: int, nodes: int) -> list[DataFile]:
+    """Every `nodes`-th file by path, from the node's own number on: the same at every attempt, so that a node finds its
+    part in its cache again, and with as much of every folder for each."""
+    return sorted(files, key=lambda file: file.path)[node::nodes]

@@ -9,17 +9,16 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from stoker.agent.data import trees, urls
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.data import linking, urls
 from stoker.agent.data.bringing import bring
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Tell
 from stoker.agent.data.room import Hold
-from stoker.agent.data.settings import cache_settings
-from stoker.agent.data.site import Input, Site
+from stoker.agent.data.site import Input, Site, cache_settings
 from stoker.agent.data.waiting import WaitWatch
-from stoker.agent.endings import Broken
-from stoker.agent.machine import Machine
-from stoker.agent.stopping import Stopping
+from stoker.agent.machine.machine import Machine
+from stoker.agent.notice.stopping import Stopping
 from stoker.errors import StoreFailed
 from stoker.model.orders import Orders
 from stoker.model.report import DataFigures
@@ -136,7 +135,7 @@ class Staging:
             one.cached_bytes = 0 if work.fetched else one.size_bytes
             with suppress(FileNotFoundError):
                 self._site.cache.use(sha256, str(place))
-                trees.protect(one.top)
+                linking.protect(one.top)
                 return place
         raise StoreFailed(f"the cache of this node loses what `{one.name}` needs", hint="raise STOKER_CACHE_LIMIT")
 

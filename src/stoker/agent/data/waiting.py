@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from stoker.agent.worker import Worker
+from stoker.agent.shipping.worker import Worker
 
 EVERY_S = 0.1
 SHARE = 50  # looking takes at most one part in so many of the time

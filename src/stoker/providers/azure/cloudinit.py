@@ -25,7 +25,9 @@ class Boot:
     release: dict[str, str]  # how it then removes itself, see `node/release.py`
     arguments: dict[str, str]  # more for the agent
     variables: dict[str, str]  # what opens the rest, which waits in the store
-    spend: dict[str, Any] = field(default_factory=dict)  # how long it may cost, see `agent/tenant.py`; empty: no limit
+    spend: dict[str, Any] = field(
+        default_factory=dict
+    )  # how long it may cost, see `agent/machine/tenant.py`; empty: no limit
     idle_s: float = 600.0  # as `lease_s`, once nobody works on it
     sealed: bool = True
 

@@ -24,7 +24,7 @@ RETRY_S = 5.0
 FENCE_S = 0.5  # between asking whether another attempt has taken over, and the commit
 SLOW = 1 / 3
 MOST_BOOT_S = 900.0
-COARSE_S, WORTH_S = 1.0, 30.0  # as in `agent/incarnation.py`
+COARSE_S, WORTH_S = 1.0, 30.0  # as in `agent/machine/incarnation.py`
 
 Then = Callable[[], None]
 
@@ -89,7 +89,7 @@ class Agent:
         return self._world.stirred()
 
     def continue_from(self, before: Agent) -> str:
-        """On a machine that was made again. Why it may not, in words; empty: it does. What `agent/incarnation.py`
+        """On a machine that was made again. Why it may not, in words; empty: it does. What `agent/machine/incarnation.py`
         does, by the store's clock."""
         now, word = self._timeline.now, self.shelf.word(self.number)
         fuse = word.fuse or self.machine.fuse

@@ -1,0 +1,305 @@
+"""The checkpoint folders of a run: what is finished in them is committed to the store as one set, or not at all."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from stoker.agent.checkpoints.choosing import Care, Choosing, Chosen
+from stoker.agent.checkpoints.contents import Changing, Contents, Pins, Sending
+from stoker.agent.checkpoints.copies import Clone, Clones, Copy, Databases
+from stoker.agent.checkpoints.openfiles import Opened, Writers, descendants
+from stoker.agent.checkpoints.restoring import Retaining, is_fenced
+from stoker.agent.checkpoints.watching import Closer, Found, Watch
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.processes.family import belonging_to
+from stoker.errors import AlreadyThere
+from stoker.model import layout
+from stoker.model.checkpoint import CheckpointSet, first_number
+from stoker.model.checkpointpaths import CheckpointPaths
+from stoker.model.orders import Orders
+from stoker.model.snapshot import Entry, EntryKind
+from stoker.stores import Store
+from stoker.stores.pacing import pacing
+from stoker.stores.transfer.still import Mark
+
+MOST_FACTS = 256
+OPEN_TOLD_S = 0.5  # a file that is open for so long when the machine is about to go may not be finished in time
+TRIES = 3  # at once, where files were removed or written to between a look and their being sent
+OPEN_AT_THE_END = "the script still had it open for writing when its machine was about to go; save earlier or smaller"
+
+Facts = Callable[[], tuple[float | None, Mapping[str, float]]]  # the last step and values the script reported
+Tell = Callable[[str, str], None]
+
+
+class Checkpoints:
+    """Commits the folders as they were at one moment. For one thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        work: Path,
+        facts: Facts,
+        tell: Tell,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        open_files: Callable[[], Opened] | None = None,
+        copies: Path | None = None,
+        first: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`clock` is a steady one; `open_files` says what the run has open for writing; `copies` is a folder on the
+        same disk for copies of that, beside the working directory if none is named; `first` is done before a set is
+        made visible, unless there is a hurry."""
+        self._clock = clock
+        self._open_files = open_files or Writers(partial(_processes, orders.key))
+        self._store = store
+        self._orders = orders
+        self._facts = facts
+        self._tell = tell
+        self._told: set[str] = set()
+        self._watch = Watch(work, CheckpointPaths(orders.job.checkpoints), self._unkept)
+        self._choosing = Choosing(self._watch, self._unkept)
+        copies = copies or NodeFolder(work.parent).copies
+        self._databases = Databases(copies, self._unkept, self._kept_again, clock)
+        self._clones = Clones(copies, self._unkept)
+        self._done: dict[str, Mark | None] = {}  # as last committed
+        self._noted: dict[str, Mark | None] = {}
+        # When changes were seen, and what the script had reported by then.
+        self._facts_then: deque[tuple[float, tuple[float | None, Mapping[str, float]]]] = deque(maxlen=MOST_FACTS)
+        self.behind = False  # there is something that is not committed yet
+        self._first = first
+        self._last: CheckpointSet | None = None
+        self._number = first_number(orders.incarnation)
+        key = partial(layout.checkpoint_file, orders.run_id, node=orders.node)
+        self._contents = Contents(store, key, alone=True, first=orders.begins)
+        self._retaining = Retaining(store, orders, self._contents)
+        self._sending = Sending(self._contents, self._unkept)
+        self._pins = Pins()
+        self._closer = Closer(self._hold_speaking, self._hold_all)
+        self._opened: Opened | None = None  # what was open directly behind a hurried look
+
+    @property
+    def restless(self) -> bool:
+        """A commit waits for a quiet moment: worth looking for more often."""
+        return self._choosing.restless
+
+    @property
+    def fence_every_s(self) -> float:
+        """How often it is worth asking whether another attempt has taken over."""
+        return pacing(self._store).fence_s
+
+    def begin_from(self, restored: CheckpointSet | None) -> None:
+        """What was put back is in the store: it is not sent again as long as it does not change."""
+        self._watch.look(self._clock())
+        self._done = self._noted = self._watch.marks if restored else {}
+        self._last = restored
+        self._sending.learn(self._watch.found, self._entries_of(restored))
+
+    def commit(self, care: Care = Care.PATIENT) -> CheckpointSet | None:
+        """The set just committed; None where nothing new is finished.
+
+        Raises StoreFailed, and may then be called again; AlreadyThere means that another attempt has taken over.
+        """
+        if not self._looks_closer(care, self._clock()):
+            self._pins.release()
+        for _ in range(TRIES):
+            now = self._look(care)
+            chosen = self._choose(care, now)
+            if not chosen:
+                return None
+            if entries := self._entries(chosen):
+                return self._commit_new(chosen, entries, care, now)
+        return None
+
+    def _commit_new(self, chosen: Chosen, entries: tuple[Entry, ...], care: Care, now: float) -> CheckpointSet | None:
+        if self._last is None or entries != self._last.entries:
+            if care is not Care.HURRIED:
+                self._first()
+            before, made = self._done, self._commit(entries, chosen)
+            self._choosing.committed(chosen, before, now)
+            return made
+        self._note_committed(self._usable(chosen))
+        if chosen.whole:
+            self._done, self.behind = self._marks_of(chosen), self._databases.behind
+        return None
+
+    def amounts(self) -> dict[str, int]:
+        """How much the newest set has that does not lie among the outputs, as a report says it. For any thread."""
+        newest, outputs = self._last, f"{self._orders.job.outputs}/"
+        files = [one for one in newest.entries if one.kind is EntryKind.FILE] if newest else []
+        sizes = [one.size_bytes for one in files if not one.path.startswith(outputs)]
+        return {"checkpoint_files": len(sizes), "checkpoint_bytes": sum(sizes)}
+
+    def tidy(self) -> None:
+        """Lets go of sets that retention does not ask for. May fail, and be called again."""
+        self._retaining.tidy()
+
+    def check_fence(self) -> None:
+        """Raises AlreadyThere where another attempt has taken over."""
+        if is_fenced(self._store, self._orders):
+            raise AlreadyThere("a later attempt has taken over")
+
+    def _look(self, care: Care) -> float:
+        """At what is there, after what of it has to be copied was."""
+        if care is Care.TRUSTING:
+            self._databases.forget()
+            self._clones.forget()
+        else:
+            self._databases.refresh(hurried=care is Care.HURRIED)
+        self._watch.aside = self._databases.paths
+        now = self._clock()
+        self._opened = None
+        self._watch.look(now, self._closer if self._looks_closer(care, now) else None)
+        if self._watch.marks != self._noted:
+            self._noted = self._watch.marks
+            self._facts_then.append((now, self._facts()))
+        return now
+
+    def _looks_closer(self, care: Care, now: float) -> bool:
+        """That costs a little more, and is worth it where there may be no other chance."""
+        return care is Care.HURRIED or (care is Care.PATIENT and self._choosing.is_starved(now))
+
+    def _hold_speaking(self, speaking: list[Found]) -> None:
+        self._pins.hold(speaking, self._sending.knows)
+        self._opened = self._open_files()
+
+    def _hold_all(self, found: list[Found]) -> set[str]:
+        self._pins.let_go_of_others(one for one in found if not self._sending.knows(one))
+        return self._pins.hold(found, self._sending.knows)
+
+    def _choose(self, care: Care, now: float) -> Chosen | None:
+        marks, copied = self._watch.marks, bool(self._databases.pending())
+        if care is Care.TRUSTING:
+            self._choosing.rest(now)
+            return Chosen(set(marks)) if marks != self._done else None
+        if marks == self._done and not self._watch.some_open:
+            self._choosing.rest(now)
+            self.behind = self._databases.behind
+            return Chosen(set(marks)) if copied else None
+        busy = self._busy(now)
+        marks, streams = self._watch.marks, self._watch.streams(now)
+        staying = [one for one in self._watch.found if one.path in streams]
+        self._clones.note(staying, self._watch, now, hurried=care is Care.HURRIED)
+        copied = copied or bool(self._clones.pending())
+        last = self._entries_of(self._last)
+        if _without(marks, streams) == _without(self._done, streams):
+            self.behind = self._databases.behind
+            self._choosing.rest(now)
+            return Chosen(set(marks) - streams, streams & last.keys()) if copied else None
+        self.behind = True
+        chosen = self._choosing.choose(care, busy, self._done, last, now)
+        if care is Care.HURRIED:
+            for path in self._watch.long_open(OPEN_TOLD_S, now) - streams:
+                self._unkept(path, OPEN_AT_THE_END)
+        return chosen or (self._choosing.hold(self._done, last) if copied else None)
+
+    def _busy(self, now: float) -> set[str]:
+        """What is open for writing, but for databases, which are copied."""
+        opened = self._opened or self._open_files()
+        busy = self._watch.note_open(opened.files, now, some_ended=opened.some_ended)
+        if self._databases.find(self._watch.found, busy):
+            self._watch.aside = self._databases.paths
+            self._watch.look(now)
+            busy = self._watch.note_open(opened.files, now)
+        return busy
+
+    def _commit(self, entries: tuple[Entry, ...], chosen: Chosen) -> CheckpointSet:
+        self.check_fence()
+        times = self._times_of(chosen, {one.path for one in entries})
+        self._number += 1  # a number is never tried twice: the store may have made the set and failed to say so
+        made, words = CheckpointSet(
+            self._orders.attempt, self._number, datetime.now(UTC), entries, *self._facts_of(chosen), times
+        ).seal_and_dump()
+        self._retaining.doubt(made.position)
+        try:
+            key = layout.checkpoint_set(self._orders.run_id, *made.position, self._orders.node)
+            self._store.put(key, words, only_new=True)
+        except AlreadyThere:
+            self.check_fence()  # if nobody has taken over, the store made it at a first try that it did not tell of
+        self._last, self._done = made, self._marks_of(chosen)
+        self._note_committed(self._usable(chosen))
+        self.behind = self._databases.behind or not chosen.whole
+        self._retaining.add(made)
+        return made
+
+    def _times_of(self, chosen: Chosen, named: set[str]) -> dict[str, int]:
+        """When each was last written: of what is as it was before, then. Whoever reads it counts in 64 bits, and a file
+        whose time is beyond that goes without."""
+        before = self._last.changed_ns if self._last else {}
+        times = {path: before[path] for path in (*chosen.kept, *self._copies) if path in before}
+        times |= {one.path: one.mark[1] for one in self._watch.found if one.mark and one.path in chosen.taken}
+        times |= {path: self._copies[path].written_ns for path in self._usable(chosen)}
+        return {path: changed for path, changed in times.items() if path in named and abs(changed) < 1 << 63}
+
+    def _marks_of(self, chosen: Chosen) -> dict[str, Mark | None]:
+        """What of the set is known to be as it lies there."""
+        kept = {path: mark for path, mark in self._done.items() if path in chosen.kept}
+        return {**kept, **{one.path: one.mark for one in self._watch.found if one.path in chosen.taken}}
+
+    def _facts_of(self, chosen: Chosen) -> tuple[float | None, Mapping[str, float]]:
+        """What the script had reported when the newest of what is taken was seen."""
+        newest = max((self._watch.since(path) for path in chosen.taken), default=0.0)
+        seen = [facts for at, facts in self._facts_then if at >= newest]
+        return seen[0] if seen else self._facts()
+
+    @property
+    def _copies(self) -> Mapping[str, Copy | Clone]:
+        """Of what stays open."""
+        return {**self._databases.copies, **self._clones.copies}
+
+    def _usable(self, chosen: Chosen) -> set[str]:
+        """Paths whose newest copy may be in the set: what it can speak of is in the set, too."""
+        left = {one.path for one in self._watch.found if one.is_file} - chosen.taken - chosen.kept - self._copies.keys()
+        oldest = min((self._watch.since(path) for path in left), default=math.inf)
+        return {path for path, copy in self._copies.items() if copy.at and (chosen.whole or copy.at < oldest)}
+
+    def _note_committed(self, paths: set[str]) -> None:
+        self._databases.committed(paths & self._databases.copies.keys())
+        self._clones.committed(paths & self._clones.copies.keys())
+
+    def _entries(self, chosen: Chosen) -> tuple[Entry, ...] | None:
+        """The folders as they were when they were looked at; None where that is no longer to be had."""
+        if not self._watch.has_held(chosen.taken):
+            return None
+        self._retaining.take_stock()
+        last = self._entries_of(self._last)
+        entries = {path: last[path] for path in (*chosen.kept, *self._copies) if path in last}
+        try:
+            entries |= self._sending.send([one for one in self._watch.found if one.path in chosen.taken], self._pins)
+            for path in self._usable(chosen):
+                entries[path] = self._sending.send_copy(path, self._copies[path].file)
+        except Changing:
+            return None
+        self._sending.forget(self._watch.found)
+        return tuple(entries[path] for path in sorted(entries))
+
+    def _entries_of(self, made: CheckpointSet | None) -> dict[str, Entry]:
+        return {entry.path: entry for entry in made.entries} if made else {}
+
+    def _unkept(self, path: str, why: str) -> None:
+        if path not in self._told and len(self._told) < 20:
+            self._told.add(path)
+            older = self._last is not None and any(one.path == path for one in self._last.entries)
+            what = "is in the checkpoints as it was earlier" if older else "is in no checkpoint"
+            self._tell("checkpoint-left-out", f"`{path}` {what}: {why}")
+
+    def _kept_again(self, path: str) -> None:
+        self._told.discard(path)
+        self._tell("checkpoint-caught-up", f"`{path}` is in the checkpoints again")
+
+
+def _processes(key: str) -> Iterable[int]:
+    """Whatever ranks leave behind is adopted by the agent, so that its descendants are all there are."""
+    known = descendants(os.getpid())
+    return (one.pid for one in belonging_to(key, os.getpid())) if known is None else known
+
+
+def _without(marks: dict[str, Mark | None], paths: set[str]) -> dict[str, Mark | None]:
+    return {path: mark for path, mark in marks.items() if path not in paths} if paths else marks

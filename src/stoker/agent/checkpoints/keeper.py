@@ -1,0 +1,149 @@
+"""The thread that commits checkpoints as they become finished, and in a hurry when the node is about to go."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from stoker.agent.checkpoints.choosing import Care
+from stoker.agent.checkpoints.commits import Checkpoints
+from stoker.agent.shipping.worker import Patience, Trouble, Worker
+from stoker.errors import AlreadyThere, StokerError, StoreFailed
+from stoker.model.checkpoint import CheckpointSet
+
+EVERY_S = 0.25
+EVERY_RESTLESS_S = 0.1
+EVERY_HURRIED_S = 0.05
+SHARE = 20  # looking takes at most one part in so many of the time
+LONGEST_S = 5.0
+HURRY_S = 2.0  # how long one hurry lasts where nothing comes to be finished
+INSURE_S = 5.0  # the same for what is committed as soon as a notice is there
+
+Tell = Callable[[str, str], None]
+
+
+class Keeper(Worker):
+    """Training never waits for it, and its failures are told, not raised."""
+
+    def __init__(self, checkpoints: Checkpoints, trouble: Trouble, tell: Tell, fenced_off: Callable[[], None]) -> None:
+        super().__init__("checkpoints")
+        self._checkpoints = checkpoints
+        self._tell = tell
+        self._fenced_off = fenced_off
+        self._patience = Patience("checkpoints", trouble)
+        self._wake = threading.Event()
+        self._hurry_until = 0.0
+        self._hurried_at = 0.0
+        self._insuring = False
+        self._failing_since = 0.0
+        self._untidy = False
+        self._look_took_s = 0.0
+        self._fence_due = time.monotonic() + checkpoints.fence_every_s
+        self._over = False
+        self.trusted = False  # whoever wrote has ended by itself
+        self.last: CheckpointSet | None = None
+        self.last_at = 0.0  # when it was safe, by the steady clock
+        self.longest_s = 0.0  # that a commit has taken
+
+    def hurry(self, *, for_good: bool = False) -> None:
+        """Commits what is finished as soon as it can, and says how long that took; `for_good`: until `calm`."""
+        now = time.monotonic()
+        self._hurried_at = now
+        self._hurry_until = math.inf if for_good else max(self._hurry_until, now + HURRY_S)
+        self._wake.set()
+
+    def insure(self) -> None:
+        """Commits once what is finished now, although there is time: the last commit may come too late."""
+        self._insuring = True
+        self._hurry_until = max(self._hurry_until, time.monotonic() + INSURE_S)
+        self._wake.set()
+
+    def calm(self) -> None:
+        self._hurry_until = self._hurried_at = 0.0
+        self._insuring = False
+
+    def finish(self) -> None:
+        self.ending.set()
+        self._wake.set()
+        super().finish()
+
+    def work(self) -> None:
+        while not self.ending.is_set() and not self._over:
+            # Not in step with a script that saves as regularly as this looks.
+            self._wake.wait(random.uniform(0.5, 1.0) * self._pause_s)
+            self._wake.clear()
+            self._commit(Care.HURRIED if self._hurried else Care.PATIENT)
+        while not self._over and not self._commit(Care.TRUSTING if self.trusted else Care.PATIENT):
+            time.sleep(0.05)
+
+    @property
+    def _hurried(self) -> bool:
+        return time.monotonic() < self._hurry_until
+
+    @property
+    def _pause_s(self) -> float:
+        if self._hurried:
+            return max(EVERY_HURRIED_S, self._look_took_s if self._insuring and not self._hurried_at else 0.0)
+        pause_s = EVERY_RESTLESS_S if self._checkpoints.restless else EVERY_S
+        return max(pause_s, min(SHARE * self._look_took_s, LONGEST_S))
+
+    def _commit(self, care: Care) -> bool:
+        """False where it failed and is to be tried again."""
+        if not self._patience.due and care is not Care.HURRIED:
+            return False
+        start = time.monotonic()
+        try:
+            if start >= self._fence_due:
+                self._fence_due = start + self._checkpoints.fence_every_s
+                self._checkpoints.check_fence()
+            made = self._checkpoints.commit(care)
+            took_s = time.monotonic() - start
+            if made:
+                self._made(made, took_s)
+            if self._untidy and care is not Care.HURRIED:  # then nobody has the time
+                self._checkpoints.tidy()
+                self._untidy = False
+        except AlreadyThere:
+            self._over = True
+            self._fenced_off()
+            return True
+        except (StokerError, OSError) as error:
+            self._failed(error)
+            return False
+        if not made:
+            self._look_took_s = took_s
+        if made or not self._checkpoints.behind:
+            self._worked()
+        return True
+
+    def _made(self, made: CheckpointSet, took_s: float) -> None:
+        self.last, self.last_at, self._untidy = made, time.monotonic(), True
+        self.longest_s = max(self.longest_s, took_s)
+
+    def _worked(self) -> None:
+        self._patience.worked()
+        if self._failing_since:
+            seconds, self._failing_since = time.monotonic() - self._failing_since, 0.0
+            self._tell("checkpoint-caught-up", f"checkpoints are safe again, after {seconds:.0f} s")
+        if self._hurried_at:
+            seconds, self._hurried_at = time.monotonic() - self._hurried_at, 0.0
+            newest = f"checkpoint {self.last.number} is safe" if self.last else "there is no new checkpoint"
+            self._tell("notice-committed", f"the last commit took {seconds:.2f} s: {newest}")
+        elif not self._insuring:
+            return
+        self._insuring = False
+        if self._hurry_until != math.inf:
+            self._hurry_until = 0.0
+
+    def _failed(self, error: StokerError | OSError) -> None:
+        known = error if isinstance(error, StokerError) else StoreFailed(f"the checkpoints cannot be read: {error}")
+        self._patience.failed(known)
+        if not self._failing_since:
+            self._failing_since = time.monotonic()
+            self._tell(
+                "checkpoint-failed",
+                f"a checkpoint could not be made safe: {known.message}; the script goes on, and it is tried again",
+            )

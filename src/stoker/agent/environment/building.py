@@ -1,0 +1,220 @@
+"""The software of a run: a venv built from its recipe, once for all runs that want the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.environment.recipe import Kind, Recipe, spelled_out
+from stoker.agent.machine.machine import NodeFolder, remove_tree
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes.family import MARK
+from stoker.files.lock import take
+from stoker.model.sharedvenv import lock_of, users_of
+
+COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
+_SETTINGS = re.compile(
+    r"(UV|PIP)_.*(INDEX|FIND_LINKS|PRE|CONSTRAINT|OVERRIDE|BINARY|RESOLUTION|EXCLUDE_NEWER|TORCH_BACKEND|NO_DEPS).*"
+)
+_PIP_FOR_UV = {  # pip's setting, uv's, and how uv separates several
+    "PIP_FIND_LINKS": ("UV_FIND_LINKS", ","),
+    "PIP_INDEX_URL": ("UV_INDEX_URL", " "),
+    "PIP_EXTRA_INDEX_URL": ("UV_EXTRA_INDEX_URL", " "),
+}
+_UV_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL")
+_UNWANTED = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON")
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What building needs to know of the node."""
+
+    folder: NodeFolder
+    environments: Path
+    uv: str | None  # None: pip does it
+    variables: Mapping[str, str]
+    key: str
+    log: Path  # where the tools print
+    stopping: Stopping
+    tell: Callable[[str, str], None]
+
+
+def build(workshop: Workshop, recipe: Recipe, python: str, snapshot: str) -> tuple[str, str]:
+    """The Python of the venv that the recipe asks for, and a folder to import from besides.
+
+    Built unless it is there. Raises Broken, or Stopped.
+    """
+    name = recipe.label
+    settings = tool_settings(workshop.variables)
+    print_ = recipe.fingerprint(*_circumstances(python, settings, workshop), *([snapshot] if recipe.tied else []))
+    venv = workshop.folder.environment if recipe.private else workshop.environments / print_
+    start = time.monotonic()
+    with _locked(venv, workshop):
+        if not recipe.private:
+            _note_user(venv, workshop.key)
+        if (venv / COMPLETE).exists() and os.access(venv / "bin" / "python", os.X_OK):
+            workshop.tell("environment", f"{name} is ready from an earlier run")
+        else:
+            remove_tree(venv)
+            listed = _listed(recipe, workshop)
+            for step in steps(recipe, python, venv, workshop.uv, listed):
+                _carry_out(step, recipe, {**settings, "UV_PROJECT_ENVIRONMENT": str(venv)}, workshop)
+            (venv / COMPLETE).write_text(json.dumps({"recipe": name, "python": python}))
+            workshop.tell("environment", f"{name} was installed in {time.monotonic() - start:.1f} s")
+    return str(venv / "bin" / "python"), _own_code(recipe)
+
+
+def _own_code(recipe: Recipe) -> str:
+    """Where the packages of a project lie: not installed, since the venv is for other runs too."""
+    if recipe.kind not in (Kind.PROJECT, Kind.UV_LOCK) or recipe.private:
+        return ""
+    folder = recipe.file.parent
+    return str(folder / "src" if (folder / "src").is_dir() else folder)
+
+
+def _listed(recipe: Recipe, workshop: Workshop) -> Path:
+    """The file that tools install from."""
+    if recipe.kind is not Kind.TAKEN:
+        return recipe.file
+    workshop.folder.packages.write_text(spelled_out(recipe))
+    return workshop.folder.packages
+
+
+def steps(recipe: Recipe, python: str, venv: Path, uv: str | None, listed: Path | None = None) -> list[list[str]]:
+    """The commands that build it, in order. `listed` is the file to install from, where it is not the recipe's own."""
+    listed = listed or recipe.file
+    inside = str(venv / "bin" / "python")
+    if not uv:
+        if recipe.kind in (Kind.UV_LOCK, Kind.PYLOCK):
+            raise Broken(
+                f"`{recipe.file.name}` can only be installed with uv, which is not on this machine", "install uv"
+            )
+        wanted = _dependencies(recipe.file) if recipe.kind is Kind.PROJECT else ["-r", str(listed)]
+        install = [[inside, "-m", "pip", "install", *wanted]] if wanted else []
+        return [[python, "-m", "venv", str(venv)], *install]
+    if recipe.kind is Kind.UV_LOCK:
+        own = [] if recipe.private else ["--no-install-project"]
+        return [[uv, "sync", "--quiet", "--frozen", "--python", python, "--project", str(recipe.file.parent), *own]]
+    make = [uv, "venv", "--quiet", "--no-project", "--python", python, str(venv)]
+    # These very versions worked together, whatever their packages say of each other; what more this machine needs,
+    # such as a GPU's libraries, is found by their packages' own words.
+    exactly = ["--override", str(listed)] if recipe.kind is Kind.TAKEN else []
+    return [make, [uv, "pip", "install", "--quiet", "--python", inside, "-r", str(listed), *exactly]]
+
+
+def tool_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of uv and pip: what is set for pip counts for uv too, where that has no setting of its own."""
+    settings = {name: value for name, value in environ.items() if name not in _UNWANTED}
+    own_index = any(name in settings for name in _UV_INDEXES)
+    for pip, (uv, separator) in _PIP_FOR_UV.items():
+        if pip in settings and uv not in settings and not (own_index and uv in _UV_INDEXES):
+            settings[uv] = separator.join(settings[pip].split())
+    return settings
+
+
+def _dependencies(project: Path) -> list[str]:
+    try:
+        found = tomllib.loads(project.read_text()).get("project", {}).get("dependencies", [])
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Broken(f"`{project.name}` cannot be read: {error}") from None
+    return [str(one) for one in found]
+
+
+def _circumstances(python: str, settings: Mapping[str, str], workshop: Workshop) -> Iterator[str]:
+    """What a venv depends on besides its recipe."""
+    real = Path(python).resolve()
+    seen = real.stat()
+    system = os.uname()
+    yield from (str(real), str(seen.st_size), str(seen.st_mtime_ns), system.sysname, system.machine)
+    yield "uv" if workshop.uv else "pip"
+    yield from sorted(f"{name}={value}" for name, value in settings.items() if _SETTINGS.fullmatch(name))
+
+
+def _note_user(venv: Path, key: str) -> None:
+    """Under the lock. The venv stays until the run of this node is removed."""
+    users_of(venv).mkdir(mode=0o700, exist_ok=True)
+    (users_of(venv) / key.partition("-")[0]).touch()
+
+
+@contextmanager
+def _locked(venv: Path, workshop: Workshop) -> Iterator[None]:
+    """One builder at a time; the others wait, and then find it done. Raises Stopped."""
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    lock = _opened(lock_of(venv))
+    try:
+        told = False
+        while True:
+            if take(lock):
+                if _is_there(lock, lock_of(venv)):
+                    break
+                os.close(lock)
+                lock = _opened(lock_of(venv))
+            else:
+                if not told:
+                    workshop.tell("environment", "another run is building the same environment: waiting for it")
+                told = True
+                workshop.stopping.check()
+                workshop.stopping.wait(0.1)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _opened(file: Path) -> int:
+    return os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _is_there(lock: int, file: Path) -> bool:
+    """Whoever removes a venv removes its lock, too: one that was opened before keeps nobody out."""
+    try:
+        return os.path.samestat(os.fstat(lock), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _carry_out(step: list[str], recipe: Recipe, settings: Mapping[str, str], workshop: Workshop) -> None:
+    workshop.stopping.check()
+    env = {**settings, MARK: workshop.key}
+    with workshop.log.open("ab") as log:
+        start = log.tell()
+        try:
+            process = subprocess.Popen(
+                step,
+                cwd=workshop.folder.work,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Broken(f"`{step[0]}` could not be started: {error.strerror}") from None
+        while process.poll() is None:
+            if workshop.stopping.outcome:
+                process.kill()
+                process.wait()
+            workshop.stopping.wait(0.1)
+    workshop.stopping.check()
+    if process.returncode:
+        reason = _reason(workshop.log, start)
+        raise Broken(f"{recipe.label} could not be installed: {reason}", "see what it said with `stoker logs`")
+
+
+def _reason(log: Path, start: int) -> str:
+    """The tool's own last words, as one line."""
+    with log.open("rb") as file:
+        file.seek(start)
+        said = file.read().decode(errors="replace")
+    lines = [line.strip(" ×╰─▶│├┬\t") for line in said.splitlines()]
+    lines = [line for line in lines if line and not line.startswith(("hint:", "Using ", "Resolved ", "[notice]"))]
+    found = " ".join(lines[-6:])
+    return found if len(found) <= 500 else f"{found[:497]}..."

@@ -1,0 +1,154 @@
+"""Whether a fresh machine is ready for a script: it is asked until it is, and never taken at its word."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from stoker.agent.attempt.endings import spell
+from stoker.agent.environment.interpreter import which
+from stoker.agent.machine import hardware
+from stoker.agent.machine.machine import Machine
+from stoker.agent.notice.stopping import NeedsRestart, Stopping
+from stoker.model.job import Job
+from stoker.model.report import Outcome
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+NO_DRIVER = "the GPU driver does not answer"
+ASK_S = 20.0  # for a driver or a runtime to answer
+REBOOT_MARK = "it has to be restarted"
+# Whoever installs a driver is one of these for most of the time: package managers, and what builds kernel modules.
+_INSTALLERS = frozenset(
+    [
+        "apt",
+        "apt-get",
+        "dpkg",
+        "dnf",
+        "yum",
+        "rpm",
+        "dkms",
+        "make",
+        "cc1",
+        "ld",
+        "modprobe",
+        "depmod",
+        "update-initramf",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`ask` says why it is not so; nothing where it is."""
+
+    what: str
+    ask: Callable[[], str]
+
+
+def await_ready(job: Job, machine: Machine, stopping: Stopping, tell: Callable[[str, str], None]) -> None:
+    """Returns when everything is ready. Otherwise `stopping` knows why, and raises: a machine that does not get ready
+    is given back, and one that only waits for a restart is restarted."""
+    started, pause_s, told = time.monotonic(), FIRST_PAUSE_S, ""
+    busy_at, wanted = started, checks(job, machine)
+    while not_yet := [(check.what, why) for check in wanted if (why := check.ask())]:
+        stopping.check()
+        reason = "; ".join(why for _, why in not_yet)
+        if [why for _, why in not_yet] == [REBOOT_MARK]:
+            stopping.stays = True
+            stopping.ask(Outcome.EVICTED, "its machine had to be restarted before the script could start")
+            raise NeedsRestart
+        busy_at = time.monotonic() if installing(machine) else busy_at
+        if time.monotonic() - started >= machine.ready_s:
+            limit = spell(machine.ready_s)
+            stopping.ask(Outcome.NOT_READY, f"its machine was not ready after {limit}: {reason}")
+        elif NO_DRIVER in reason and time.monotonic() - busy_at >= machine.quiet_s:
+            quiet = spell(machine.quiet_s)
+            why = (
+                f"{reason}, and nothing on it has been installing one for {quiet}: its image has no driver for this GPU"
+            )
+            stopping.ask(Outcome.NOT_READY, f"its machine was not ready: {why}")
+        elif reason != told:
+            tell("not-ready", f"the machine is not ready yet: {reason}")
+            told = reason
+        stopping.check()
+        stopping.wait(pause_s)
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+    waited_s = time.monotonic() - started
+    tell("ready", f"the machine is ready after {waited_s:.1f} s: {', '.join(check.what for check in wanted)}")
+
+
+def installing(machine: Machine) -> bool:
+    """Something on the machine may be about to bring what is missing."""
+    if machine.package_lock and _packages(Path(machine.package_lock)):
+        return True
+    for name in machine.processes.glob("[0-9]*/comm"):
+        with suppress(OSError):
+            comm = name.read_text(encoding="utf-8", errors="replace").strip()
+            if comm in _INSTALLERS or comm.startswith("nvidia-"):
+                return True
+    return False
+
+
+def restart(machine: Machine) -> None:
+    """As root, which an agent of a cloud's machine is."""
+    if tool := which("systemctl", machine.variables.get("PATH", "")):
+        subprocess.run([tool, "reboot"], check=False, timeout=ASK_S)
+
+
+def checks(job: Job, machine: Machine) -> list[Check]:
+    """The restart comes last: drivers and packages first say that they have done what it is for."""
+    wanted = job.gpus or (1 if job.gpu else 0)
+    found: list[Check] = []
+    if machine.package_lock:
+        found.append(Check("no packages are being installed", partial(_packages, Path(machine.package_lock))))
+    if wanted:
+        found.append(Check(f"the driver answers for {_count(wanted)}", partial(_driver, wanted, machine.variables)))
+    if job.environment.image or job.environment.dockerfile:
+        found.append(Check("the container runtime answers", partial(_containers, wanted, machine.variables)))
+    if machine.reboot_mark:
+        found.append(Check("no restart is pending", partial(_restart, Path(machine.reboot_mark))))
+    return found
+
+
+def _packages(lock: Path) -> str:
+    with suppress(FileNotFoundError, PermissionError), lock.open("r+b") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return "packages are being installed"
+    return ""
+
+
+def _driver(wanted: int, variables: Mapping[str, str]) -> str:
+    answering = hardware.listed_gpus(variables)
+    if answering >= wanted:
+        return ""
+    return f"the driver answers for {answering} of {_count(wanted)}" if answering else NO_DRIVER
+
+
+def _containers(wanted: int, variables: Mapping[str, str]) -> str:
+    tool = which("docker", variables.get("PATH", ""))
+    if not tool:
+        return "there is no container runtime"
+    try:
+        words = [tool, "info", "--format", "{{json .Runtimes}}"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return "the container runtime does not answer"
+    if done.returncode:
+        return "the container runtime does not answer"
+    return "the container runtime knows no GPU" if wanted and "nvidia" not in done.stdout else ""
+
+
+def _restart(mark: Path) -> str:
+    return REBOOT_MARK if mark.exists() else ""
+
+
+def _count(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"

@@ -1,0 +1,202 @@
+"""What a notice turns into: the file scripts look for, SIGTERM for those that catch it, and a last commit in time."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from stoker.agent.checkpoints.keeper import Keeper
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.processes.family import Priority
+from stoker.agent.processes.ranks import Ranks
+from stoker.model.orders import Notice
+
+LEAST_RESERVE_S = 1.5  # kept free at the end of a notice, whatever commits have taken so far
+MOST_RESERVE = 0.5  # of the notice
+CAUTION = 1.5  # how much longer than the first time a script may take to come to its next step and save
+WENT_ON_S = 600.0  # a script that runs for so long after a notice was withdrawn has not heeded it
+
+SAVED, SAVED_AGAIN = "the script saved", "the script saved again"
+
+Tell = Callable[[str, str], None]
+
+
+class Noticing:
+    """`see` is for the thread that hears of notices; everything else is the main thread's.
+
+    Why a script that was told to end has ended cannot be seen: its exit code is 0 either way. One that says that it has
+    finished, after it was told, has; of any other it is supposed that it heeded the notice, since to ask it once more
+    costs little, and to take half a training for a whole one costs the training.
+    """
+
+    def __init__(
+        self,
+        folder: NodeFolder,
+        keeper: Keeper,
+        tell: Tell,
+        priority: Priority | None = None,
+        hasten: Callable[[bool], None] = lambda _: None,
+    ) -> None:
+        """`hasten` tells others that the end is near, or that it is not."""
+        self._file = folder.notice
+        self._saved = folder.notice_saved
+        self._finished = folder.finished
+        self._keeper = keeper
+        self._priority = priority or Priority()
+        self._tell = tell
+        self._hasten = hasten
+        self._announced: Notice | None = None
+        self._current: Notice | None = None
+        self._since = 0.0
+        self._until = 0.0
+        self._parts: dict[str, float] = {}  # what has happened since, after how many seconds
+        self._last = False  # the script was asked for its last save
+        self._withdrawn_at = math.inf
+        self.idle_since: float | None = None  # the script has made its last save, and waits for its end
+        self.told = False  # some script was asked to end because of a notice, and may be about to
+
+    def see(self, notice: Notice | None) -> None:
+        self._announced = notice
+
+    def act(self, ranks: Ranks) -> None:
+        """Called again and again while the ranks run."""
+        announced = self._announced
+        if announced != self._current:
+            self._withdrawn(ranks) if announced is None else self._begin(announced)
+        if self._current:
+            self._go_on(self._current, ranks)
+        elif self.told and time.monotonic() - self._withdrawn_at >= WENT_ON_S:
+            self.told = False
+            ranks.count_as_untold()
+
+    @property
+    def finished(self) -> bool:
+        """The script has said so, behind the last time it was told to end."""
+        return self._finished.exists()
+
+    def ended(self) -> None:
+        """The script has, whatever ended it."""
+        self._note("the script ended")
+
+    def conclude(self) -> None:
+        """Says how long each part took, once everything is safe."""
+        if not self._current:
+            return
+        if self._keeper.last and self._keeper.last_at > self._since:
+            self._parts[f"checkpoint {self._keeper.last.number} was safe"] = self._keeper.last_at - self._since
+        parts = "; ".join(f"{what} after {seconds:.2f} s" for what, seconds in self._parts.items())
+        self._tell("notice-done", f"of {self._current.seconds:g} s notice: {parts}")
+
+    def _begin(self, notice: Notice) -> None:
+        """The time left is reckoned once by this node's clock, then steadily: a clock that is set costs no save."""
+        late_s = min(max((datetime.now(UTC) - notice.at).total_seconds(), 0.0), notice.seconds)
+        self._current, self._since, self._parts = notice, time.monotonic(), {}
+        self.idle_since = None
+        self._until = self._since + notice.seconds - late_s
+        self._last = self._left_s <= 2 * self._reserve_s(notice)  # not long enough for two saves
+        how = self._write(notice)
+        self._tell("notice", f"notice of eviction in {notice.seconds - late_s:.1f} s{how}")
+        self._priority.raise_()
+        self._keeper.insure()
+
+    def _write(self, notice: Notice) -> str:
+        """What there is to say about it: nothing, unless it failed. The script goes on all the same."""
+        words = {"kind": "evict", "at": notice.at.timestamp(), "deadline": notice.deadline.timestamp()}
+        if self._last:
+            words["last"] = True
+        part = self._file.with_name(f"{self._file.name}.part")
+        try:
+            self._saved.unlink(missing_ok=True)
+            part.write_text(json.dumps(words))
+            part.replace(self._file)
+        except OSError as error:
+            return f"; the script cannot be told by a file: {error.strerror}"
+        return ""
+
+    def _go_on(self, notice: Notice, ranks: Ranks) -> None:
+        if listeners := ranks.listeners():  # also those that come to listen only now
+            self.told = True
+            with suppress(OSError):
+                self._finished.unlink(missing_ok=True)  # it may end in the middle of what comes behind its training
+            ranks.tell(listeners)
+            self._note("the script was sent SIGTERM")
+            self._tell("notice-told", "the script was sent SIGTERM, which it catches")
+        self._hear_of_saves()
+        if not self._last and self._left_s <= self._reserve_s(notice) + CAUTION * self._parts.get(SAVED, 0.0):
+            self._last = True
+            self._write(notice)
+        if "the last commit began" not in self._parts and self._left_s <= self._reserve_s(notice):
+            self._note("the last commit began")
+            self._keeper.hurry(for_good=True)
+            self._hasten(True)
+
+    def _hear_of_saves(self) -> None:
+        """There are two where the notice is long enough: one at once, and one behind which nothing more is done."""
+        what = SAVED_AGAIN if SAVED in self._parts else SAVED
+        if what in self._parts or not self._saved.exists():
+            return
+        self._note(what)
+        self.idle_since = time.monotonic() if self._last else None
+        self._keeper.hurry()
+        self._tell("notice-saved", f"{what} {self._parts[what]:.2f} s after the notice{self._step()}")
+        with suppress(OSError):
+            self._saved.unlink()
+
+    @property
+    def _left_s(self) -> float:
+        return self._until - time.monotonic()
+
+    def _withdrawn(self, ranks: Ranks) -> None:
+        self._current, self._withdrawn_at, self.idle_since = None, time.monotonic(), None
+        self._keeper.calm()
+        self._priority.restore()
+        self._hasten(False)
+        ranks.forget_who_was_told()
+        for file in (self._file, self._saved):
+            with suppress(OSError):
+                file.unlink(missing_ok=True)
+        self._tell("notice-withdrawn", "the notice was withdrawn: the script goes on")
+
+    def _note(self, what: str) -> None:
+        if self._current:
+            self._parts[what] = time.monotonic() - self._since
+
+    def _reserve_s(self, notice: Notice) -> float:
+        """Twice what a commit has taken, within reason."""
+        return min(max(2 * self._keeper.longest_s, LEAST_RESERVE_S), notice.seconds * MOST_RESERVE)
+
+    def _step(self) -> str:
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            step = json.loads(self._saved.read_text()).get("step")
+            return f", at step {step}" if step is not None else ""
+        return ""
+
+
+# Notices from several places as one: the server may give one as a drill, and the machine itself may be told.
+
+
+class NoticeBoard:
+    """Whoever hears of notices posts here, from any thread. The one with the nearest deadline counts."""
+
+    def __init__(self, see: Callable[[Notice | None], None]) -> None:
+        self._see = see
+        self._posted: dict[str, Notice | None] = {}
+        self._lock = threading.Lock()
+
+    def post(self, source: str, notice: Notice | None) -> None:
+        """None: there is none, or it was withdrawn."""
+        with self._lock:
+            if notice == self._posted.get(source):
+                return
+            self._posted[source] = notice
+            standing = [one for one in self._posted.values() if one]
+            self._see(min(standing, key=lambda one: one.deadline, default=None))
+
+    def posted(self, source: str) -> Notice | None:
+        with self._lock:
+            return self._posted.get(source)

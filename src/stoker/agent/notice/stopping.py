@@ -1,0 +1,165 @@
+"""Why an attempt is to end before its script does: asked for from any thread, heeded by the one that runs the ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Protocol, runtime_checkable
+
+from stoker.agent.processes.family import readable
+from stoker.errors import Missing, StokerError
+from stoker.model import layout, untrusted
+from stoker.model.money import Fuse
+from stoker.model.orders import Notice, Orders, Visit, Wish, Wishes
+from stoker.model.report import Outcome
+from stoker.stores import Store
+from stoker.stores.pacing import pacing
+
+# What a tenant tells its agent: neither is the script's doing.
+LEASE_OVER, GOING_DOWN = signal.SIGUSR1, signal.SIGUSR2
+_LEAVING = {
+    LEASE_OVER: ("the lease of its machine was over: the server had not been heard of", False),
+    GOING_DOWN: ("its machine was shut down", True),
+}
+
+EAGER_S, EAGER_EVERY_S = 30.0, 0.5  # how long, and how often, a node that may not cost much is all ears
+
+
+class Stopped(Exception):
+    """Raised where preparing was interrupted. `Stopping` knows why."""
+
+
+class NeedsRestart(Stopped):
+    """Of the machine, and nothing else is missing."""
+
+
+class Stopping:
+    """The first reason counts. Waiting ends early for a reason, and for every signal, such as a child's end."""
+
+    def __init__(self) -> None:
+        self.outcome: Outcome | None = None
+        self.message = ""
+        self.stays = False  # the machine is restarted, and will be there for the next attempt
+        self._lock = threading.Lock()
+        self._wakes, self._wake = os.pipe()
+        for fd in (self._wakes, self._wake):
+            os.set_blocking(fd, False)
+
+    def ask(self, outcome: Outcome, message: str) -> None:
+        with self._lock:
+            if self.outcome is None:
+                self.message = message
+                self.outcome = outcome
+        with suppress(BlockingIOError):
+            os.write(self._wake, b"!")
+
+    def check(self) -> None:
+        if self.outcome:
+            raise Stopped
+
+    def wait(self, seconds: float) -> None:
+        if readable([self._wakes], seconds):
+            os.read(self._wakes, 4096)
+
+    def heed_signals(self) -> None:
+        """Termination of the agent ends the attempt in good order. Only from the main thread.
+
+        Handlers in place of SIG_IGN also make sure that no rank inherits an ignored signal.
+        """
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._terminated)
+        for number in _LEAVING:
+            signal.signal(number, self._leaving)
+        for number in (signal.SIGCHLD, signal.SIGHUP):
+            signal.signal(number, _nothing)
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+    def _terminated(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
+        if self.outcome is None:  # no lock: the handler may interrupt its holder
+            self.message = f"the agent was told to end ({signal.Signals(number).name})"
+            self.outcome = Outcome.CANCELLED
+
+    def _leaving(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # as signal handlers are
+        if self.outcome is None:
+            self.message, self.stays = _LEAVING[signal.Signals(number)]
+            self.outcome = Outcome.EVICTED
+
+
+class WishWatch:
+    """A thread that looks for the server's wishes."""
+
+    def __init__(
+        self,
+        store: Store,
+        orders: Orders,
+        stopping: Stopping,
+        heed: Callable[[Notice | None], None],
+        visits: Callable[[Collection[Visit]], None],
+        spend: Callable[[Fuse | None, float], None] = lambda _fuse, _age_s: None,
+    ) -> None:
+        self._store = store
+        self._heed = heed
+        self._visits = visits
+        self._spend = spend
+        self._read_at = time.monotonic()  # when the last look began that got an answer: before that there was nothing
+        self._key = layout.wishes(orders.run_id, orders.attempt)
+        self._eager_until = time.monotonic() + EAGER_S if orders.fuse else 0.0
+        self._stopping = stopping
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wishes", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def finish(self) -> None:
+        self._done.set()
+
+    def _run(self) -> None:
+        while not self._done.wait(self._pause_s):
+            with suppress(StokerError, ValueError, KeyError, TypeError):  # forged, absent or out of reach: go on
+                began, before = time.monotonic(), self._read_at
+                wishes = self._read()
+                self._read_at = began
+                # What was not there at the last look is not older than that: no two clocks are compared.
+                self._spend(wishes.fuse, began - before)
+                self._heed(wishes.notice)
+                self._visits(wishes.visits)
+                if wishes.wish is Wish.CANCEL:
+                    self._stopping.ask(Outcome.CANCELLED, wishes.reason or "the run was cancelled")
+                    return
+
+    @property
+    def _pause_s(self) -> float:
+        """Short at first where the node has a fuse: what the server then says of it is the fresher for that."""
+        usual_s = pacing(self._store).wishes_s
+        return min(usual_s, EAGER_EVERY_S) if time.monotonic() < self._eager_until else usual_s
+
+    def _read(self) -> Wishes:
+        try:
+            return untrusted.load(Wishes, hear(self._store, self._key), datetime.now(UTC))  # the script can write it
+        except Missing:
+            return Wishes()
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Wakes whoever waits."""
+
+
+# What the server says to a node: over a network only what it has signed counts, since others may write there.
+
+
+@runtime_checkable
+class Hearing(Protocol):
+    def heard(self, key: str) -> bytes: ...
+
+
+def hear(store: Store, key: str) -> bytes:
+    """Raises what the store raises, and Corrupt where somebody else has written it."""
+    return store.heard(key) if isinstance(store, Hearing) else store.get(key)

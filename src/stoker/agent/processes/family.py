@@ -1,0 +1,241 @@
+"""The processes of this machine: which belong to a node, and ending them all."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "STOKER_NODE_KEY"  # in the environment of every process of a node, and so of their children
+_PROC = Path("/proc")
+_WITHIN_S = 10.0  # for the kernel to end a process after SIGKILL
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    pid: int
+    parent: int
+    group: int
+    name: str
+    marked: bool = False
+
+
+def adopt_orphans() -> bool:
+    """Daemons that ranks leave behind become children of this process. Linux only; False elsewhere."""
+    if sys.platform != "linux":
+        return False
+    import ctypes  # here, because it is slow to import and other systems have no use for it
+
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def belonging_to(key: str, root: int | None = None, spared: Collection[int] = ()) -> list[Process]:
+    """Every process that carries the key's mark or descends from one that does, or from `root`; never this one."""
+    alive = look(key)
+    children: dict[int, list[Process]] = {}
+    for process in alive:
+        children.setdefault(process.parent, []).append(process)
+    spared = {*spared, *_ancestors(alive)}
+    waiting = [process for process in alive if process.marked or process.parent == root]
+    found: dict[int, Process] = {}
+    while waiting:
+        process = waiting.pop()
+        if process.pid not in found and process.pid not in spared:
+            found[process.pid] = process
+            waiting += children.get(process.pid, [])
+    return list(found.values())
+
+
+def end_all(
+    key: str,
+    root: int | None = None,
+    spared: Collection[int] = (),
+    *,
+    asked_groups: Collection[int] = (),
+    gentle_s: float = 0.0,
+) -> int:
+    """Ends every process of a node, and returns how many there were. With `gentle_s` they are asked first, except for
+    `asked_groups`, which have been.
+
+    Repeats until none is found, because a process may fork while it is being killed. Bounded, for there are processes
+    that the kernel cannot end yet, as in a hanging file system.
+    """
+    start = time.monotonic()
+    seen: set[int] = set()
+    while found := belonging_to(key, root, spared):
+        passed_s = time.monotonic() - start
+        if passed_s > gentle_s + _WITHIN_S:
+            break
+        fresh = [process for process in found if process.pid not in seen]
+        seen.update(process.pid for process in fresh)
+        if passed_s >= gentle_s:
+            send(signal.SIGKILL, (process.pid for process in found))
+        else:
+            send(signal.SIGTERM, (process.pid for process in fresh if process.group not in asked_groups))
+        time.sleep(0.02)
+    return len(seen)
+
+
+def send(signal_number: int, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal_number)
+
+
+def reap() -> dict[int, int]:
+    """Exit statuses of children that have ended, by pid. Raises nothing when there are no children."""
+    ended: dict[int, int] = {}
+    with suppress(ChildProcessError):
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                break
+            ended[pid] = status
+    return ended
+
+
+def has_children() -> bool:
+    """With orphans adopted, no children means no descendants at all."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def catches(pid: int, signal_number: int) -> bool:
+    """Whether the process has a handler for the signal. False where the system does not tell."""
+    try:
+        status = (_PROC / str(pid) / "status").read_text()
+    except OSError:
+        return False
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (signal_number - 1) & 1)
+
+
+def heads(roots: Iterable[int], launchers: Iterable[int]) -> list[int]:
+    """The scripts themselves: what `roots` have become or started, past shells and launchers, but not their workers.
+
+    Signals for scripts go here alone. A worker of a data loader, or a launcher, would end the training instead.
+    """
+    alive = {process.pid: process for process in look("")}
+    waiting, found = [alive[pid] for pid in roots if pid in alive], []
+    while waiting:
+        process = waiting.pop()
+        if process.name in _SHELLS or process.pid in launchers:
+            waiting += [child for child in alive.values() if child.parent == process.pid]
+        else:
+            found.append(process.pid)
+    return found
+
+
+_SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh", "busybox")
+
+
+def look(key: str) -> list[Process]:
+    """Every living process that this user may see."""
+    return _look_in_proc(key) if (_PROC / "self" / "stat").exists() else _look_with_ps(key)
+
+
+def _look_in_proc(key: str) -> list[Process]:
+    mark = f"{MARK}={key}".encode()
+    found = []
+    for name in os.listdir(_PROC):  # noqa: PTH208  # thousands of them
+        if name.isdigit():
+            with suppress(OSError):
+                stat = (_PROC / name / "stat").read_text(errors="replace")
+                comm, _, rest = stat.partition("(")[2].rpartition(") ")  # the name may hold anything
+                state, parent, group = rest.split(maxsplit=3)[:3]
+                if state not in "ZX":
+                    found.append(Process(int(name), int(parent), int(group), comm, _has_mark(name, mark)))
+    return found
+
+
+def _has_mark(pid: str, mark: bytes) -> bool:
+    try:
+        return mark in (_PROC / pid / "environ").read_bytes().split(b"\0")
+    except OSError:  # another user's
+        return False
+
+
+def _look_with_ps(key: str) -> list[Process]:
+    """`-E` shows the environment after the command, of this user's processes."""
+    import subprocess  # here, because it is slow to import and Linux has no use for it
+
+    columns = ["ps", "-axwwE", "-o", "pid=,ppid=,pgid=,stat=,command="]
+    found = []
+    for line in subprocess.run(columns, capture_output=True, text=True, errors="replace").stdout.splitlines():
+        pid, parent, group, state, *command = line.split()
+        if not state.startswith("Z"):
+            name = command[0].rpartition("/")[2] if command else ""
+            found.append(Process(int(pid), int(parent), int(group), name, f"{MARK}={key}" in command))
+    return found
+
+
+def _ancestors(alive: list[Process]) -> set[int]:
+    """This process and those it came from: a run started from inside a run must not end itself."""
+    parents = {process.pid: process.parent for process in alive}
+    line = {os.getpid()}
+    pid = os.getpid()
+    while (pid := parents.get(pid, 0)) and pid not in line:
+        line.add(pid)
+    return line
+
+
+# Waiting for something to read.
+
+
+def readable(fds: Iterable[int], seconds: float) -> list[int]:
+    """Those that can be read within so long. Not by `select`, which knows the first 1,024 files of a process only: the
+    agent may hold thousands open."""
+    waiting = select.poll()
+    for fd in fds:
+        waiting.register(fd, select.POLLIN)
+    return [fd for fd, _ in waiting.poll(seconds * 1000)]
+
+
+# Who gets the processors first while a node is about to go: the agent, which has seconds, and needs little of them.
+#
+# A script may run far more threads than its node has processors, and an agent among them gets one share of many. Only a
+# privileged agent, as those of a cloud's machines are, may go first; any other one keeps its share.
+
+AHEAD = -15  # as `nice` counts
+_SELF = Path("/proc/self")
+
+
+class Priority:
+    """Of all threads of this process: each one may hold what another waits for. The script keeps its own."""
+
+    def __init__(self) -> None:
+        self._usual: int | None = None  # while it is ahead
+
+    def raise_(self) -> None:
+        if self._usual is None:
+            self._usual = os.getpriority(os.PRIO_PROCESS, 0)
+            _set(AHEAD)
+
+    def restore(self) -> None:
+        if self._usual is not None:
+            _set(self._usual)
+            self._usual = None
+
+
+def _set(nice: int) -> None:
+    try:
+        threads = [int(one.name) for one in (_SELF / "task").iterdir()]
+    except OSError:  # not Linux
+        return
+    for thread in threads:
+        with suppress(OSError):  # not allowed, or ended
+            os.setpriority(os.PRIO_PROCESS, thread, nice)
+    with suppress(OSError):  # where the system gives each session its share, threads only count within their own
+        (_SELF / "autogroup").write_text(str(nice))

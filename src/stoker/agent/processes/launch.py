@@ -1,0 +1,236 @@
+"""Which processes a node starts for a job, and what they find in their environment. Pure: nothing is started here."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.processes.family import MARK
+from stoker.model.checkpointpaths import DEFAULT, is_folder
+from stoker.model.commandline import with_notebooks, with_resume
+from stoker.model.job import NEWEST, Job, Launcher, substitute
+from stoker.model.orders import Orders, Terminal
+
+# What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
+_INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "
+_BEGINNINGS = ("LC_", "SSL_CERT_", "PIP_", "UV_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "DYLD_", "XDG_")
+_ENDINGS = ("_proxy", "_PROXY")
+_SHELL = "/bin/sh"
+_HOOK = "stoker/checkpoint/exact/startup"  # in the packed agent: what `exact: true` puts into the script's process
+
+
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """One process to start. `launches` says that it starts the ranks itself, and ends them when it is told to stop."""
+
+    rank: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    launches: bool = False
+    terminal: Terminal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the ranks run: what launching has to know of the node."""
+
+    folder: NodeFolder
+    python: str
+    bin: str  # goes first in PATH; empty: PATH is right as it is
+    venv: str  # empty: none
+    imports: str  # a folder that scripts import from besides; empty: none
+    library: Path  # the packed agent, from which a script can import stoker
+    variables: Mapping[str, str]  # the agent's own
+    processes: int  # ranks on this node
+    port: int
+    newest: str = ""  # what to resume from, in the working directory; empty: nothing was restored
+
+
+def commands(orders: Orders, place: Place) -> list[RankCommand]:
+    """The processes of this node, in the order of their ranks."""
+    shell = (_SHELL, "-c", command_line(orders, place.folder, place.newest))
+    env = environment(orders, place)
+    first = place.processes * orders.node
+    launcher = _LAUNCHERS.get(orders.job.launcher)
+    if launcher:
+        return [RankCommand(first, launcher(orders, place, shell), {**_MPI_AS_ROOT, **env}, launches=True)]
+    if place.processes * orders.nodes == 1:
+        # Scripts and frameworks take any of these variables as a sign of distributed training, and would start it.
+        return [RankCommand(0, shell, env, terminal=orders.terminal)]
+    return [
+        RankCommand(first + local, shell, {**_rendezvous(orders, place, local), **env})  # the job's own variables win
+        for local in range(place.processes)
+    ]
+
+
+def _rendezvous(orders: Orders, place: Place, local: int) -> dict[str, str]:
+    return {
+        "RANK": str(place.processes * orders.node + local),
+        "WORLD_SIZE": str(place.processes * orders.nodes),
+        "LOCAL_RANK": str(local),
+        "LOCAL_WORLD_SIZE": str(place.processes),
+        "NODE_RANK": str(orders.node),
+        "MASTER_ADDR": orders.master_address,
+        "MASTER_PORT": str(place.port),
+    }
+
+
+def command_line(orders: Orders, folder: NodeFolder, newest: str = "") -> str:
+    """The job's command with our references filled in, ready for a shell; with the arguments of `resume` where there is
+    something to resume from."""
+    values = {
+        "outputs": folder.work / orders.job.outputs,
+        "checkpoints": folder.work / _checkpoints(orders),
+        **{f"data.{name}": path for name, path in orders.data.items()},
+    }
+    if newest:
+        values[NEWEST] = folder.work / newest
+    quoted = {name: shlex.quote(str(value)) for name, value in values.items()}
+    arguments = substitute(orders.job.resume or "", quoted) if newest else ""
+    line = with_notebooks(with_resume(substitute(orders.job.run, quoted), arguments))
+    word = line.split(maxsplit=1)[0]
+    single = not set(line.strip()) & _OPERATORS and not set(word) & _NOT_IN_NAMES and f" {word} " not in _SHELL_WORDS
+    return f"exec {line.strip()}" if single else line
+
+
+# A single command takes the place of its shell: so signals and exit codes are its own. Any other line is left as it is.
+_OPERATORS = frozenset(";&|<>()`\n")
+_NOT_IN_NAMES = frozenset("=!{}$'\"\\*?[]~#%^")
+_SHELL_WORDS = (
+    " . alias bg break case cd command continue do done echo elif else esac eval exec exit export false fg fi for"
+    " function getopts hash if in jobs kill let local printf pwd read readonly return select set shift source test"
+    " then time times trap true type typeset ulimit umask unalias unset until wait while "
+)
+
+
+def _is_inherited(name: str) -> bool:
+    return f" {name} " in _INHERITED or name.startswith(_BEGINNINGS) or name.endswith(_ENDINGS)
+
+
+def environment(orders: Orders, place: Place) -> dict[str, str]:
+    """What every rank of this node finds in its environment, but for its own number."""
+    env = {name: value for name, value in place.variables.items() if _is_inherited(name)}
+    job = orders.job
+    env |= {"PYTHONUNBUFFERED": "1", "PATH": path(place)}
+    if orders.terminal:
+        env["TERM"] = orders.terminal.kind
+    if place.venv:
+        env["VIRTUAL_ENV"] = place.venv
+    env |= {
+        "STOKER_RUN": orders.run_name,
+        "STOKER_ATTEMPT": str(orders.attempt),
+        "STOKER_OUTPUTS": str(place.folder.work / job.outputs),
+        "STOKER_CHECKPOINTS": str(place.folder.work / _checkpoints(orders)),
+        "STOKER_METRICS": str(place.folder.metrics),
+        "STOKER_NOTICE": str(place.folder.notice),
+        "STOKER_FINISHED": str(place.folder.finished),
+        "STOKER_STOP": str(place.folder.stop),
+        "STOKER_TOLL": str(place.folder.toll),
+        MARK: orders.key,
+        **{f"STOKER_DATA_{name.upper()}": path for name, path in orders.data.items()},
+    }
+    if orders.evictions_per_hour is not None:
+        env["STOKER_EVICTIONS_PER_HOUR"] = f"{orders.evictions_per_hour:.6g}"
+    env |= job.env
+    env |= {name: place.variables[name] for name in job.secrets if name in place.variables}
+    if job.secrets:
+        env["STOKER_SECRETS"] = " ".join(job.secrets)
+    given = job.env.get("PYTHONPATH") or place.variables.get("PYTHONPATH", "")
+    # First, so that its `sitecustomize` is found before any other; it lets the other run behind it.
+    hook = str(place.library / _HOOK) if job.exact else ""
+    env["PYTHONPATH"] = os.pathsep.join(part for part in (hook, given, place.imports, str(place.library)) if part)
+    return env
+
+
+def path(place: Place) -> str:
+    rest = place.variables.get("PATH") or "/usr/local/bin:/usr/bin:/bin"
+    return f"{place.bin}:{rest}" if place.bin else rest
+
+
+def _checkpoints(orders: Orders) -> str:
+    """The folder that `${checkpoints}` stands for: the first that is named, where one is."""
+    return next((one.rstrip("/") for one in orders.job.checkpoints if is_folder(one)), DEFAULT)
+
+
+def _torchrun(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:
+    nodes = ("--nnodes", str(orders.nodes), "--node-rank", str(orders.node))
+    meeting = ("--master-addr", orders.master_address, "--master-port", str(place.port))
+    count = ("--nproc-per-node", str(place.processes))
+    return (place.python, "-m", "torch.distributed.run", *count, *nodes, *meeting, "--no-python", *shell)
+
+
+def _mpi(orders: Orders, place: Place, shell: tuple[str, ...]) -> tuple[str, ...]:  # noqa: ARG001  # as its sibling
+    return ("mpirun", "-np", str(place.processes), *shell)
+
+
+# Open MPI refuses to be run by root, which agents in containers and on fresh machines are.
+_MPI_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+_LAUNCHERS = {Launcher.TORCHRUN: _torchrun, Launcher.MPI: _mpi}
+
+
+# The port at which ranks meet.
+
+
+def meeting_port(orders: Orders, processes: int) -> int:
+    """A free one on a single node. Several nodes cannot ask each other: theirs follows from the attempt."""
+    if orders.nodes == 1 and processes > 1:
+        import socket  # here, because it is slow to import and most runs have one rank
+
+        with socket.socket() as probe:
+            probe.bind((orders.master_address, 0))
+            free: int = probe.getsockname()[1]
+            return free
+    return 20000 + zlib.crc32(f"{orders.run_id}/{orders.attempt}".encode()) % 12000
+
+
+# Puts inputs where a script expects them: in its working directory or beside it, as links to where they are.
+
+
+def levels_above(job: Job) -> int:
+    """How far above the working directory the highest place is that an input appears at."""
+    return max((use.at.split("/").count("..") for use in job.data.values() if use.at), default=0)
+
+
+def place_inputs(work: Path, orders: Orders) -> None:
+    """A folder of the code that is there already keeps its files, and gets those of the input beside them.
+
+    Raises Broken where a file is in the way.
+    """
+    for name, use in orders.job.data.items():
+        if use.at and name in orders.data:
+            at = Path(os.path.normpath(work / use.at))  # never by way of a link in the code
+            _link(at, Path(orders.data[name]), use.at)
+
+
+def chosen(job: Job, places: Mapping[str, str]) -> dict[str, str]:
+    """Where each input is: its folder, or the one file in it that the job names. Raises Broken where there is none."""
+    found = dict(places)
+    for name, place_inputs in places.items():
+        use = job.data.get(name)
+        if use and use.file:
+            found[name] = str(Path(place_inputs, use.file))
+            if not Path(found[name]).is_file():
+                what = f"`{use.dataset}` has no file `{use.file}`, which `data.{name}.file` names"
+                raise Broken(what, f"see what it has with `stoker data show {use.dataset}`")
+    return found
+
+
+def _link(at: Path, source: Path, shown: str) -> None:
+    if at.is_dir() and not at.is_symlink() and source.is_dir():
+        for entry in sorted(source.iterdir()):
+            if not (at / entry.name).exists():
+                _link(at / entry.name, entry, f"{shown}/{entry.name}")
+        return
+    if at.is_symlink() or at.exists():
+        raise Broken(f"`at: {shown}` cannot be made: there is a file of that name in the code", "choose another path")
+    try:
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.symlink_to(source, target_is_directory=source.is_dir())
+    except OSError as error:
+        raise Broken(f"`at: {shown}` cannot be made: {error.strerror}", "choose another path") from error

@@ -1,0 +1,209 @@
+"""The ranks of a node as processes: started together, watched, and ended together."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.machine.machine import NodeFolder
+from stoker.agent.notice.stopping import Stopping
+from stoker.agent.processes import family
+from stoker.agent.processes.launch import RankCommand
+from stoker.model.report import RankEnd
+
+GRACE_S = 10.0  # usual, between being asked to end and being killed
+LAST_GRACE_S = 0.5  # for those that were told to save and end before
+SPOOLERS_S = 0.02  # how long what was printed last usually takes to get into the log
+STRAY_S = 1.0  # how long what a rank left behind may take to end by itself, and then when asked
+LOOK_EVERY_S = 0.1
+DRAIN_S = 10.0  # for what was printed last to get into the log, once nobody prints
+
+
+class Ranks:
+    """Only the main thread may use it: it reaps every child of this process."""
+
+    def __init__(self, folder: NodeFolder, key: str, library: Path, helpers: Callable[[], set[int]] = set) -> None:
+        """`helpers` are processes of the node that are none of the script's."""
+        self._folder = folder
+        self._library = library  # the packed agent, which serves a script's terminal
+        self._key = key
+        self._alive: dict[int, int] = {}  # rank by pid
+        self._groups: list[int] = []
+        self._launchers: list[int] = []
+        self._spoolers: set[int] = set()
+        self._asked_at = 0.0  # when the ranks were asked to end; 0: not yet
+        self._told: set[int] = set()  # pids of scripts that were sent SIGTERM
+        self._some_told = False  # and may end as they like
+        self._adopting = False
+        self.grace_s = GRACE_S  # between being asked to end and being killed
+        self.ends: dict[int, RankEnd] = {}
+        self._helpers = helpers
+        self.first_failed: int | None = None  # the rank whose failure ended the others
+
+    @property
+    def asked_to_end(self) -> bool:
+        return bool(self._asked_at) or self._some_told
+
+    @property
+    def killed(self) -> bool:
+        """Some rank did not end by itself: what it was writing may be half written."""
+        return any(end.signal is not None for end in self.ends.values())
+
+    def start(self, commands: Sequence[RankCommand]) -> None:
+        self._adopting = family.adopt_orphans()
+        os.chdir(self._folder.work)  # where children start
+        for command in commands:
+            pid, spooler = self._start(command)
+            self._alive[pid] = command.rank
+            self._groups.append(pid)
+            self._spoolers.add(spooler)
+            if command.launches:
+                self._launchers.append(pid)
+
+    def _start(self, command: RankCommand) -> tuple[int, int]:
+        log = self._folder.log(command.rank)
+        if command.terminal:
+            from stoker.agent.visits.terminal import start_on_terminal  # here, because few scripts have a terminal
+
+            return start_on_terminal(command, log, self._folder.terminal, self._library)
+        return start_with_spooler(command.argv, command.env, log)
+
+    def watch(self, stopping: Stopping, each_time: Callable[[], None]) -> None:
+        """Returns when every rank has ended: by itself, because another failed, or because of `stopping`."""
+        while self._reap():
+            each_time()
+            if stopping.outcome or self.first_failed is not None:
+                self._end()
+            stopping.wait(LOOK_EVERY_S)
+
+    def listeners(self) -> list[int]:
+        """The scripts that catch SIGTERM and have not been sent it."""
+        heads = (pid for pid in family.heads(self._alive, self._launchers) if pid not in self._told)
+        return [pid for pid in heads if family.catches(pid, signal.SIGTERM)]
+
+    def tell(self, listeners: Collection[int]) -> bool:
+        """Sends them SIGTERM; True if there are any. They are no failures when they end."""
+        self._told.update(listeners)
+        self._some_told = self._some_told or bool(listeners)
+        family.send(signal.SIGTERM, listeners)
+        return bool(listeners)
+
+    def forget_who_was_told(self) -> None:
+        """Whoever still runs may be told again."""
+        self._told.clear()
+
+    def count_as_untold(self) -> None:
+        """Whoever was told has gone on all the same: how it ends is its own affair."""
+        self._some_told = False
+
+    def sweep(self) -> int:
+        """Ends whatever the ranks left behind, and returns how many processes that were. Then all logs are whole.
+
+        What is left of ranks that were asked to end still has the rest of its grace: a shell ends before its script.
+        """
+        grace_s = max(self._asked_at + self.grace_s - time.monotonic(), 0) if self._asked_at else STRAY_S
+        self._wait_for_the_rest(SPOOLERS_S if self._asked_at else STRAY_S)
+        count = 0
+        if self._left():
+            spared = {*self._spoolers, *self._helpers()}
+            asked = self._groups if self._asked_at else ()
+            count = family.end_all(self._key, os.getpid(), spared, asked_groups=asked, gentle_s=grace_s)
+        self._drain()
+        return count
+
+    def script_pids(self) -> set[int]:
+        """Everything the scripts have become or started. May be called from any thread."""
+        return {one.pid for one in family.belonging_to(self._key, spared=self._helpers())}
+
+    def _wait_for_the_rest(self, seconds: float) -> None:
+        pause_s, until = 0.001, time.monotonic() + seconds
+        while self._left() and time.monotonic() < until:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 0.05)
+
+    def _left(self) -> bool:
+        self._reap()
+        helpers = self._helpers()
+        if self._adopting and not helpers:
+            return family.has_children()
+        return bool(self._spoolers or family.belonging_to(self._key, os.getpid(), helpers))
+
+    def _drain(self) -> None:
+        until = time.monotonic() + DRAIN_S
+        while self._spoolers:
+            if time.monotonic() > until:  # held open by a process that even SIGKILL does not end
+                family.send(signal.SIGKILL, self._spoolers)
+            time.sleep(0.005)
+            self._reap()
+
+    def _reap(self) -> bool:
+        """Takes note of children that have ended; True if there are ranks left."""
+        ended = family.reap()
+        self._spoolers -= ended.keys()
+        for pid in sorted(ended.keys() & self._alive.keys(), key=lambda pid: self._alive[pid]):
+            rank, code = self._alive.pop(pid), os.waitstatus_to_exitcode(ended[pid])
+            self.ends[rank] = RankEnd(rank, code if code >= 0 else None, -code if code < 0 else None)
+            if code and self.first_failed is None and not self.asked_to_end:
+                self.first_failed = rank
+        return bool(self._alive)
+
+    def _end(self) -> None:
+        now = time.monotonic()
+        if not self._asked_at:
+            self._asked_at = now
+            self._signal_groups(signal.SIGTERM)
+        elif now - self._asked_at >= self.grace_s:
+            self._signal_groups(signal.SIGKILL)
+
+    def _signal_groups(self, number: int) -> None:
+        """Of the ranks that live: the number of a dead one may be another's by now. `sweep` sees to what it left."""
+        for group in self._alive:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, number)
+
+
+# Starting the processes of a rank: the rank itself, and the one that takes down what it prints.
+
+_PIPE_BYTES = 1 << 20
+
+
+def start_with_spooler(argv: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, int]:
+    """Starts a rank in the current directory; returns its pid and that of the `cat` between it and its log.
+
+    A rank must neither wait for the agent nor die with it, so the agent cannot read what it prints; and it must not
+    hold the log itself, which `echo > /dev/stderr` in a script would cut to nothing. `cat` ends when the last process
+    that can still print has ended, and so everything that was printed is in the log by then.
+    """
+    out, into = os.pipe()
+    if sys.platform == "linux":
+        with suppress(PermissionError):  # the user has many pipes: the usual size will do
+            fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        spooler = spawn(("cat",), {}, (out, file, nothing))
+        return spawn(argv, env, (nothing, into, into)), spooler
+    finally:
+        for fd in (out, into, file, nothing):
+            os.close(fd)
+
+
+def spawn(argv: Sequence[str], env: Mapping[str, str], given: Sequence[int]) -> int:
+    """In a session of its own, with these files from 0 on and no others. Not by `subprocess`: 5 ms of imports."""
+    return spawn_with(argv, env, [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(given)])
+
+
+def spawn_with(argv: Sequence[str], env: Mapping[str, str], files: Sequence[tuple[Any, ...]]) -> int:
+    default = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores these, and so would its children
+    try:
+        return os.posix_spawnp(argv[0], tuple(argv), env, file_actions=files, setsid=True, setsigdef=default)
+    except FileNotFoundError:
+        raise Broken(f"`{argv[0]}` was not found on this node", "install it, or change the launcher") from None

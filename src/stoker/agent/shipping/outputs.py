@@ -1,0 +1,181 @@
+"""The outputs folder, mirrored into the store while it grows: contents by their hash, then a manifest of all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from stoker.agent.checkpoints.contents import Changing, Contents
+from stoker.agent.checkpoints.tree import walk
+from stoker.agent.shipping.worker import Patience, Trouble, Worker
+from stoker.errors import StokerError
+from stoker.model import layout
+from stoker.model.orders import Orders
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.wire import dump
+from stoker.stores import Store
+from stoker.stores.transfer.still import Mark, mark_of
+
+EVERY_S = 2.0
+QUIET_S = 1.0  # a file that changed within this time is left for a later look
+LEFT_OVER_S = 60.0  # how long contents that no file has any more are kept, for readers of an older manifest
+TOLD_MOST = 20  # events about files that cannot be read
+
+
+Tell = Callable[[str, str], None]
+
+
+@dataclass(slots=True)
+class _File:
+    """What is known of one file. `entry` speaks of the content that had the mark `shipped`, perhaps an older one."""
+
+    mark: Mark
+    since: float
+    shipped: Mark | None = None
+    entry: Entry | None = None
+
+
+class Mirror:
+    """Brings the folder into the store, once per call of `sync`."""
+
+    def __init__(self, store: Store, orders: Orders, folder: Path, tell: Tell = lambda _kind, _text: None) -> None:
+        self._store = store
+        self._orders = orders
+        self._folder = folder
+        self._tell = tell
+        self._files: dict[str, _File] = {}
+        alone = orders.nodes == 1  # otherwise another node may have put the same there, and count on it
+        key = partial(layout.output, orders.run_id)
+        self._contents = Contents(store, key, alone=alone, first=alone and orders.begins)
+        self._told: set[str] = set()
+        self._manifest: list[Entry] | None = None
+        self._one_at_a_time = threading.Lock()
+        self.totals = (0, 0)  # files, bytes
+
+    def begin_from(self, carried: Snapshot) -> None:
+        """What was put back is in the store: it is not sent again as long as it does not change."""
+        for entry in carried.entries:
+            if entry.kind is EntryKind.FILE:
+                mark = mark_of((self._folder / entry.path).lstat())
+                self._files[entry.path] = _File(mark, time.monotonic(), mark, entry)
+        self._contents.adopt(entry.sha256 for entry in carried.entries if entry.kind is EntryKind.FILE)
+
+    def sync(self, *, hasty: bool = False, final: bool = False) -> None:
+        """Raises StoreFailed, and may then be called again: what is in the store is not sent twice. With `hasty` files
+        count as they are that changed this moment; at the end there are no others."""
+        with self._one_at_a_time:
+            self._sync(hasty=hasty, final=final)
+
+    def _sync(self, *, hasty: bool, final: bool) -> None:
+        files, self._files = self._files, {}  # what is not met again is forgotten
+        entries = []
+        try:
+            for path, found in walk(str(self._folder), self._unreadable):
+                entry = self._entry(path, found, files.get(path), hasty=hasty, final=final)
+                if entry:
+                    entries.append(entry)
+        except StokerError:
+            self._files = {**files, **self._files}
+            raise
+        self._write(entries)
+        self._contents.forget({entry.sha256 for entry in entries}, 0 if final else LEFT_OVER_S)
+
+    def _entry(
+        self, path: str, found: os.DirEntry[str] | None, known: _File | None, *, hasty: bool, final: bool
+    ) -> Entry | None:
+        try:
+            path.encode()
+            if found is None:
+                return Entry(path, EntryKind.FOLDER)
+            status = found.stat(follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                target = os.readlink(found.path)  # noqa: PTH115  # text, not a Path
+                target.encode()
+                return Entry(path, EntryKind.LINK, target=target)
+            if stat.S_ISREG(status.st_mode):
+                return self._file(path, found.path, status, known, hasty=hasty or final, tries=10 if final else 1)
+        except FileNotFoundError:
+            pass
+        except (OSError, UnicodeEncodeError) as error:
+            self._unreadable(path, error)
+        return None
+
+    def _file(
+        self, path: str, place: str, status: os.stat_result, known: _File | None, *, hasty: bool, tries: int
+    ) -> Entry | None:
+        """Its entry, after shipping it where it is new and quiet; until then the entry of its last quiet content."""
+        mark = mark_of(status)
+        if known is None or known.mark != mark:
+            quiet_s = min(max(time.time() - status.st_mtime, 0), QUIET_S)
+            known = _File(mark, time.monotonic() - quiet_s, *((known.shipped, known.entry) if known else ()))
+        self._files[path] = known
+        for _ in range(tries):
+            if known.shipped == known.mark or not (hasty or time.monotonic() - known.since >= QUIET_S):
+                break
+            try:
+                sha256 = self._contents.ship(place, known.mark)
+            except Changing:
+                time.sleep(0.1 if tries > 1 else 0)
+                known.mark, known.since = mark_of(os.stat(place)), time.monotonic()  # noqa: PTH116  # as above
+                continue
+            known.shipped = known.mark
+            executable = bool(status.st_mode & stat.S_IXUSR)
+            known.entry = Entry(path, sha256=sha256, size_bytes=known.mark[0], executable=executable)
+        return known.entry
+
+    def _write(self, entries: list[Entry]) -> None:
+        entries.sort(key=lambda entry: entry.path)
+        if entries == self._manifest:
+            return
+        orders = self._orders
+        key = layout.outputs(orders.run_id, orders.attempt, orders.node)
+        self._store.put(key, dump(Snapshot(tuple(entries))))
+        self._manifest = entries
+        files = [entry.size_bytes for entry in entries if entry.kind is EntryKind.FILE]
+        self.totals = (len(files), sum(files))
+
+    def _unreadable(self, path: str, error: OSError | UnicodeEncodeError) -> None:
+        if path in self._told or len(self._told) > TOLD_MOST:
+            return
+        self._told.add(path)
+        if len(self._told) > TOLD_MOST:
+            self._tell("output-unreadable", "more output files cannot be brought back")
+            return
+        reason = "its name is not UTF-8" if isinstance(error, UnicodeEncodeError) else error.strerror
+        shown = path.encode(errors="replace").decode()
+        self._tell("output-unreadable", f"`{shown}` in the outputs cannot be brought back: {reason}")
+
+
+class OutputsShipper(Worker):
+    """Keeps the mirror up to date. To be finished when nobody writes any more."""
+
+    def __init__(self, mirror: Mirror, trouble: Trouble) -> None:
+        super().__init__("outputs")
+        self._mirror = mirror
+        self._patience = Patience("outputs", trouble)
+
+    def work(self) -> None:
+        took_s = 0.0
+        while not self.ending.wait(max(EVERY_S, 10 * took_s)):  # a tree that takes long is looked at more rarely
+            start = time.monotonic()
+            self._sync(final=False)
+            took_s = time.monotonic() - start
+        while not self._sync(final=True):
+            time.sleep(0.05)
+
+    def _sync(self, *, final: bool) -> bool:
+        if not self._patience.due:
+            return False
+        try:
+            self._mirror.sync(final=final)
+        except StokerError as error:
+            self._patience.failed(error)
+            return False
+        self._patience.worked()
+        return True

@@ -1,0 +1,306 @@
+"""The metrics in what a rank prints: JSON lines, the job's own expressions, and the usual shapes of text."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from stoker.agent.shipping import namedvalues
+from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, Point, printed, whole
+from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, Found, Shapes, candidates
+from stoker.model.pattern import OFF, Match, MetricPatterns, Pattern, compiled
+from stoker.model.report import Climb
+
+CHUNK_BYTES = 1 << 20
+HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time
+SLOW_S = 0.1  # an expression that takes longer for one line is not used again
+_REDRAWN = re.compile(rb"[\r\b]+")
+Tell = Callable[[str, str], None]
+
+
+class PrintedLines:
+    """Lines that may hold metrics, out of pieces of output. Of a line that was drawn over and over, as progress bars
+    are, its last state."""
+
+    def __init__(self, *, every: bool = False) -> None:
+        self._every = every
+        self._kept = b""
+        self._too_long = False  # the rest of the line that has begun is of no interest
+
+    def feed(self, data: bytes, *, flood: bool = False) -> Iterator[bytes]:
+        text = self._kept + data
+        end = text.rfind(b"\n") + 1
+        self._kept = text[end:]
+        whole, too_long = text[:end], self._too_long
+        if end:
+            self._too_long = False
+        if len(self._kept) > LONGEST_LINE:
+            self._shorten()
+        if too_long and end:
+            whole = whole[whole.find(b"\n") + 1 :]
+        if whole:
+            lines = whole.split(b"\n") if self._every else candidates(b"\n" + whole, flood=flood)
+            yield from filter(None, map(last_state, lines))
+
+    def _shorten(self) -> None:
+        drawn = self._kept.rfind(b"\r", 0, -1)
+        self._kept = self._kept[drawn + 1 :] if drawn >= 0 else self._kept
+        if len(self._kept) > LONGEST_LINE:
+            self._kept, self._too_long = b"", True
+
+
+def last_state(line: bytes) -> bytes:
+    """What a terminal would show of the line in the end, or nothing where that is too long."""
+    line = line.rstrip(b"\r\b ")
+    if b"\r" in line or b"\b" in line:
+        line = next((part for part in reversed(_REDRAWN.split(line)) if part.strip()), b"")
+    return line if len(line) <= LONGEST_LINE else b""
+
+
+class PrintedPoints:
+    """What a rank prints, as a source. What is found by its shape alone waits a moment, and gives way to a metric of
+    the same name that the script reports in another way: `reported` has those names."""
+
+    def __init__(self, log: Path, rank: int, metrics: MetricPatterns, reported: set[str], tell: Tell) -> None:
+        self.name = log.name
+        self.behind = False
+        self.guesses = True
+        self._file = log
+        self._rank = rank
+        self._patterns = {} if metrics == OFF else {name: compiled(text) for name, text in _mapping(metrics).items()}
+        self._shapes = None if metrics == OFF else Shapes()
+        self._lines = PrintedLines(every=bool(self._patterns))
+        self._reported = reported
+        self._tell = tell
+        self._told: set[str] = set()
+        self._held: deque[tuple[float, Point]] = deque()
+        self._fd = -1
+        self._offset = 0
+        self._open = False  # the last line has no end yet
+
+    def objects_only(self) -> PrintedPoints:
+        """Of every rank but the first, what it prints for people says the same again."""
+        self._shapes = None
+        return self
+
+    def fresh(self, *, final: bool) -> Iterator[Point]:
+        data = self._data()
+        self.behind = len(data) == CHUNK_BYTES
+        self._open = not data.endswith(b"\n") if data else self._open
+        if final and self._open and not self.behind:
+            data += b"\n"  # so that a last line without its break counts
+            self._open = False
+        for line in self._lines.feed(data, flood=self.behind) if data else ():
+            yield from self._points(line)
+        yield from self._due(time.monotonic() - HELD_S if not final or self.behind else math.inf)
+
+    def _points(self, line: bytes) -> Iterator[Point]:
+        now = time.time()
+        if line.startswith(b"{") and (point := printed(line, now, self._rank)):
+            self._reported.update(point.values)
+            yield point
+            return
+        text = ESCAPES.sub("", line.decode(errors="replace"))
+        own = self._matched(text)
+        if own:
+            yield Point(now, self._rank, _step(own.step), own.values)
+        elif self._shapes and (found := self._shapes.read(text)):
+            self._say(found, text)
+            values = {name: one if math.isfinite(one) else None for name, one in found.values.items()}
+            self._held.append((time.monotonic(), Point(now, self._rank, _step(found.step), values)))
+
+    def _matched(self, text: str) -> Found | None:
+        """What the job's own expressions find."""
+        values: dict[str, float] = {}
+        step = None
+        for name, pattern in self._patterns.items():
+            if match := self._timed(name, pattern, text):
+                values[name] = match.value
+                step = match.step if match.step is not None else step
+        if not values:
+            return None
+        self._reported.update(values)
+        counted = namedvalues.counters(text[:LONGEST_TEXT])
+        usual = counted.step if counted.step is not None else counted.epoch
+        return Found("", step if step is not None else usual, values)
+
+    def _timed(self, name: str, pattern: Pattern, text: str) -> Match | None:
+        begun = time.perf_counter()
+        match = pattern.find(text)
+        took_s = time.perf_counter() - begun
+        if took_s > SLOW_S:
+            self._patterns = {key: one for key, one in self._patterns.items() if key != name}
+            self._tell("metrics", f"the pattern of `{name}` took {took_s:.1f} s for one line: it is not used any more")
+        return match
+
+    def _due(self, until: float) -> Iterator[Point]:
+        """What has waited long enough, without what the script has reported itself by now."""
+        while self._held and self._held[0][0] <= until:
+            _, point = self._held.popleft()
+            values = {name: value for name, value in point.values.items() if name not in self._reported}
+            if values and set(values) != {"epoch"}:
+                yield Point(point.at, point.rank, point.step, values)
+
+    def _say(self, found: Found, text: str) -> None:
+        if found.shape in self._told:
+            return
+        self._told.add(found.shape)
+        names = ", ".join(list(found.values)[:8])
+        line = text.strip() if len(text.strip()) <= 100 else text.strip()[:97] + "..."
+        self._tell("metrics", f"metrics found in {found.shape}: {names} (in `{line}`)")
+
+    def _data(self) -> bytes:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return b""
+        data = os.pread(self._fd, CHUNK_BYTES, self._offset)
+        self._offset += len(data)
+        return data
+
+
+def _mapping(metrics: MetricPatterns) -> Mapping[str, str]:
+    return metrics if isinstance(metrics, Mapping) else {}
+
+
+def _step(step: float | None) -> float | None:
+    return whole(step) if step is not None and math.isfinite(step) else None
+
+
+# What a script shows of its own progress: epochs, steps and numbers in lines that it prints again and again.
+#
+# Two attempts whose counters overlap have done the same work twice, whatever the checkpoint between them says.
+
+MOST_COUNTERS = 64
+MOST_TOLD = 6
+MOST_POINTS = 24  # of one counter: enough to tell when it was where
+READ_BYTES = 32 << 10  # at one look; of a script that prints more, the newest
+LARGEST = 1e15
+_NAMES = "global_step|epoch|step|iteration|iter|round|trial|generation|episode"
+_UNITS = r"(?!\s*(?:%|[kKMGT]?i?B\b|(?:ms|s|sec|secs|seconds|m|min|minutes|h|hours)\b))"
+_NUMBER = rf"(\d{{1,15}})(?![\d]*[.:]\d)(?!\d){_UNITS}"
+_NAMED = re.compile(rf"(?:\b(\w+)\s+)?\b({_NAMES})\b[\"']?\s*[:=#\[(]*\s*{_NUMBER}", re.IGNORECASE)
+_BRACKETED = re.compile(r"\[(\d{1,15})\]")
+_LEADING = re.compile(rf"\W{{0,8}}([A-Za-z_][A-Za-z_ ]{{0,38}}?)[\s:=#\[(]+{_NUMBER}")
+_NOT_HERE = re.compile(r"resum|restor|load|continu|checkpoint|\bfrom\b", re.IGNORECASE)  # of where it was earlier
+_NOT_NOW = {"max", "total", "num", "number", "last", "best", "of", "per", "every"}
+
+
+class Counter:
+    """Values of one kind. One that falls back is a counter within another, and says nothing."""
+
+    def __init__(self, value: float, at: float) -> None:
+        self.points = [(at, value)]
+        self.inner = False
+
+    def add(self, value: float, at: float) -> None:
+        last = self.points[-1][1]
+        if value > last:
+            self.points.append((at, value))
+            if len(self.points) > MOST_POINTS:
+                self.points = [*self.points[:-1:2], self.points[-1]]
+        elif value < last and len(self.points) == 1:  # it was printed of something else, such as a setting
+            self.points = [(at, value)]
+        elif value < last:
+            self.inner = True
+
+
+class Counters:
+    """`add` and `see` are for one thread, `climbs` for any."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: dict[str, Counter] = {}
+
+    def see(self, point: Point) -> None:
+        """What was reported as a metric."""
+        if point.step is not None and point.values:
+            self._add(f"step of {next(iter(point.values))}", point.step)
+        for name in STEPS:
+            if (value := point.values.get(name)) is not None:
+                self._add(name, value)
+
+    def read(self, line: str) -> None:
+        """What was printed."""
+        for name, value in numbers(line):
+            self._add(name, value)
+
+    def climbs(self, since: float) -> tuple[Climb, ...]:
+        """In seconds from a moment of the clock: those that people name first, then those that say most."""
+        usable = [(name, one.points) for name, one in self._known.copy().items() if not one.inner]
+        usable.sort(key=lambda known: (not is_named(known[0]), -len(known[1])))
+        return tuple(
+            Climb(
+                name,
+                tuple(round(max(at - since, 0.0), 3) for at, _ in points),
+                tuple(value for _, value in points),
+                named=is_named(name),
+            )
+            for name, points in usable[:MOST_TOLD]
+        )
+
+    def _add(self, name: str, value: float) -> None:
+        if not math.isfinite(value) or abs(value) > LARGEST:
+            return
+        if name in self._known:
+            self._known[name].add(value, self._clock())
+        elif len(self._known) < MOST_COUNTERS:
+            self._known[name] = Counter(value, self._clock())
+
+
+class CountedLines:
+    """The lines that a rank prints, as a source of counters. It reports no points."""
+
+    behind = guesses = False
+
+    def __init__(self, file: Path, counters: Counters) -> None:
+        self.name = file.name
+        self._file = file
+        self._counters = counters
+        self._lines = Lines()
+        self._offset = 0
+
+    def fresh(self, *, final: bool) -> Iterator[Point]:  # noqa: ARG002  # as sources are asked
+        for line in self._lines.feed(self._data().replace(b"\r", b"\n")):
+            self._counters.read(line[:400].decode(errors="replace"))
+        yield from ()
+
+    def _data(self) -> bytes:
+        try:
+            with self._file.open("rb") as log:
+                size = os.fstat(log.fileno()).st_size
+                if size <= self._offset:
+                    return b""
+                log.seek(max(self._offset, size - READ_BYTES))
+                self._offset = size
+                return log.read(READ_BYTES)
+        except OSError:
+            return b""
+
+
+def numbers(line: str) -> Iterator[tuple[str, int]]:
+    """The counters in a line: `epoch 3`, `{"step": 12}`, `[5] rmse: 0.1`, or the words and number it begins with."""
+    if _NOT_HERE.search(line):
+        return
+    named = [(match[2].lower(), int(match[3])) for match in _NAMED.finditer(line) if _is_now(match[1])]
+    if named:
+        yield from dict(reversed(named)).items()
+    elif match := _BRACKETED.match(line):
+        yield "[]", int(match[1])
+    elif (match := _LEADING.match(line)) and _is_now(match[1].split()[0]):
+        yield " ".join(match[1].lower().split()), int(match[2])
+
+
+def is_named(name: str) -> bool:
+    """What it counts is known by its name, and goes before what may be anything."""
+    return name.startswith("step of ") or name in _NAMES.split("|") or name == "[]"
+
+
+def _is_now(word: str | None) -> bool:
+    return (word or "").lower() not in _NOT_NOW

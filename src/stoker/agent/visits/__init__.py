@@ -1,0 +1,1 @@
+"""The way in for people: commands, shells and terminals. Nothing of the script's own."""

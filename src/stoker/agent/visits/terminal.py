@@ -1,0 +1,186 @@
+"""Between a script's pseudo-terminal and the terminal of a person: everything that is printed goes to the log, too.
+
+A process of its own, so that the script neither waits for its agent nor ends with it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import struct
+import sys
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from stoker.agent.processes.launch import RankCommand
+from stoker.agent.processes.ranks import spawn, spawn_with
+
+AT_ONCE = 1 << 16
+MOST_PENDING = 1 << 20  # what a person's terminal does not take has to wait, as it would without a relay
+ATTACH_S = 120.0  # for somebody to come; a script that reads would wait for ever otherwise
+FLUSH_S = 5.0  # for the last words, once the script has ended
+HEAD = struct.Struct("!cI")  # a letter, and the length of what follows
+KEYS, SIZE = b"k", b"s"  # what was typed; rows and columns
+SIZES = struct.Struct("!HH")
+
+
+def relay(master: int, log: int, listener: socket.socket) -> int:
+    """Returns when nobody can print any more. If the person's terminal goes away, so does the script's."""
+    for fd in (master, listener.fileno()):
+        os.set_blocking(fd, False)
+    return _Relay(master, log, listener).run()
+
+
+class _Relay:
+    def __init__(self, master: int, log: int, listener: socket.socket) -> None:
+        self._master = master
+        self._log = log
+        self._listener = listener
+        self._person: socket.socket | None = None
+        self._shown = bytearray()  # not yet by the person's terminal
+        self._typed = bytearray()  # not yet read by the script
+        self._frames = bytearray()
+        self._return = b""  # a carriage return whose line feed may follow
+
+    def run(self) -> int:
+        until = time.monotonic() + ATTACH_S
+        while True:
+            self._wait()
+            if self._person is None:
+                self._accept()
+                if self._person is None and time.monotonic() > until:
+                    break
+            elif not self._hear():
+                break
+            if not self._print():
+                self._accept()  # may be a moment late
+                self._finish()
+                break
+            self._type()
+            self._show()
+        os.write(self._log, self._return)
+        return 0  # the kernel hangs up for the script as the terminal is closed
+
+    def _wait(self) -> None:
+        room = self._person is None or len(self._shown) < MOST_PENDING
+        reads: list[int | socket.socket] = [self._master] if room else []
+        reads.append(self._person or self._listener)
+        writes: list[int | socket.socket] = [self._person] if self._person and self._shown else []
+        writes += [self._master] if self._typed else []
+        select.select(reads, writes, [], 1.0)
+
+    def _accept(self) -> None:
+        with suppress(BlockingIOError):
+            if self._person is None:
+                self._person = self._listener.accept()[0]
+                self._person.setblocking(False)
+
+    def _hear(self) -> bool:
+        """False where the person has left."""
+        assert self._person
+        try:
+            piece = self._person.recv(AT_ONCE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self._frames += piece
+        while len(self._frames) >= HEAD.size:
+            kind, length = HEAD.unpack_from(self._frames)
+            if len(self._frames) < HEAD.size + length:
+                break
+            self._take(kind, bytes(self._frames[HEAD.size : HEAD.size + length]))
+            del self._frames[: HEAD.size + length]
+        return bool(piece)
+
+    def _take(self, kind: bytes, data: bytes) -> None:
+        if kind == KEYS:
+            self._typed += data
+        elif kind == SIZE and len(data) == SIZES.size:
+            rows, columns = SIZES.unpack(data)
+            fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def _print(self) -> bool:
+        """False where the script has ended, and everything that belongs to it."""
+        if self._person and len(self._shown) >= MOST_PENDING:
+            return True
+        try:
+            piece = os.read(self._master, AT_ONCE)
+        except BlockingIOError:
+            return True
+        except OSError:  # Linux says so that the other side is closed
+            return False
+        if not piece:
+            return False
+        self._shown += piece
+        if self._person is None:
+            del self._shown[:-MOST_PENDING]
+        self._write_down(piece)
+        return True
+
+    def _write_down(self, piece: bytes) -> None:
+        """As a script without a terminal would have written it: the terminal adds a carriage return to each line."""
+        text = self._return + piece
+        self._return = b"\r" if text.endswith(b"\r") else b""
+        rest = memoryview(text.removesuffix(b"\r").replace(b"\r\n", b"\n"))
+        while rest:
+            rest = rest[os.write(self._log, rest) :]
+
+    def _type(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            while self._typed:
+                del self._typed[: os.write(self._master, self._typed)]
+
+    def _show(self) -> None:
+        with suppress(BlockingIOError, OSError):
+            while self._person and self._shown:
+                del self._shown[: self._person.send(self._shown)]
+
+    def _finish(self) -> None:
+        if self._person:
+            self._person.settimeout(FLUSH_S)
+            with suppress(OSError):
+                self._person.sendall(self._shown)
+                self._person.shutdown(socket.SHUT_WR)
+
+
+# Starting a rank on a pseudo-terminal, with the relay that serves it.
+
+
+def start_on_terminal(command: RankCommand, log: Path, door: Path, library: Path) -> tuple[int, int]:
+    """Returns the pid of the rank, and that of the process between it, its log, and whoever comes in by `door`. Leaves
+    the current directory as it was, which is where the rank starts."""
+    assert command.terminal
+    master, slave = os.openpty()
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    words = (sys.executable, "-I", "-S", str(library), "relay")
+    with socket.socket(socket.AF_UNIX) as listener:
+        try:
+            size = struct.pack("HHHH", command.terminal.rows, command.terminal.columns, 0, 0)
+            fcntl.ioctl(master, termios.TIOCSWINSZ, size)
+            _listen(listener, door)
+            relay = spawn(words, {}, (master, file, nothing, listener.fileno()))
+            # Whoever leads a session, has no terminal yet and opens one, has it from then on.
+            opened = (os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0)
+            copies = [(os.POSIX_SPAWN_DUP2, 0, place) for place in (1, 2)]
+            return spawn_with(command.argv, command.env, [opened, *copies]), relay
+        finally:
+            for fd in (master, slave, file, nothing):
+                os.close(fd)
+
+
+def _listen(listener: socket.socket, door: Path) -> None:
+    """By a short path: that of a socket may not be long."""
+    door.unlink(missing_ok=True)
+    here = Path.cwd()
+    os.chdir(door.parent)
+    try:
+        listener.bind(door.name)
+        listener.listen(1)
+    finally:
+        os.chdir(here)

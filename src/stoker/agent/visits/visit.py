@@ -1,0 +1,170 @@
+"""One visit: a command beside the script, what it prints on its way to the store, and its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from stoker.agent.attempt.endings import Broken
+from stoker.agent.processes.family import readable
+from stoker.agent.processes.ranks import spawn
+from stoker.agent.shipping.logs import Masking
+from stoker.errors import StokerError
+from stoker.model.orders import Visit, VisitEnd
+from stoker.model.wire import dump
+from stoker.stores import Store
+from stoker.stores.pacing import pacing
+
+SIGNALS = ((0.0, signal.SIGINT), (2.0, signal.SIGTERM), (4.0, signal.SIGKILL))  # seconds after it is wished no more
+HURRIED = ((0.0, signal.SIGTERM), (1.0, signal.SIGKILL))  # where the run waits for it
+DRAIN_S = 1.0  # for what it has left running to let go of its output
+LOOK_EVERY_S = 0.1
+AT_ONCE = 1 << 16
+KILLED = 128 + signal.SIGKILL
+MOST_PENDING = 4 << 20  # what is printed faster than the store takes it has to wait
+RETRY_S = 0.5
+GIVE_UP_S = 30.0  # on a store that is away, once nobody wishes for the visit
+# The shell outlives the command to say how it ended, on a file that nobody else has: the agent's own waiting is for the
+# ranks. Signals are for the command; the shell passes over them.
+_SHELL = ("/bin/sh", "-c", 'trap : INT TERM; cd -- "$1" && shift && "$@" 3>&-; echo $? >&3', "stoker")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where a command finds itself: the script's folder and variables."""
+
+    folder: str
+    env: Mapping[str, str] = field(repr=False)
+
+
+@dataclass
+class _Stream:
+    """One of the two that a command prints to. `pending` is read and not yet in the store."""
+
+    key: str
+    masking: Masking
+    pending: bytes = b""
+    offset: int = 0
+    covered: int = 0
+
+    def ship(self, store: Store, *, final: bool) -> None:
+        masked, covered = self.masking.mask(self.pending, self.covered, final=final)
+        if masked:
+            store.append(self.key, self.offset, masked)
+        self.pending, self.covered = self.pending[len(masked) :], covered
+        self.offset += len(masked)
+
+
+class RunningVisit:
+    """Has a thread of its own. `end` may be called from any other, and more than once."""
+
+    def __init__(self, visit: Visit, store: Store, prefix: str, masking: Masking) -> None:
+        self._visit = visit
+        self._store = store
+        self._prefix = prefix
+        self._out, self._err = (_Stream(f"{prefix}{name}", masking) for name in ("out", "err"))
+        self._why = ""
+        self._unwished_at = 0.0
+        self._signals = list(SIGNALS)
+        self._due = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"visit {visit.id}", daemon=True)
+
+    def start(self, place: Surroundings) -> None:
+        self._place = place
+        self._thread.start()
+
+    def end(self, why: str, *, hurry: bool = False) -> None:
+        if hurry:
+            self._signals = list(HURRIED)
+        if not self._unwished_at:
+            self._why = why
+            self._unwished_at = time.monotonic()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has come to its end."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._keep_trying(lambda: self._store.put(f"{self._prefix}begun", b"begun"))
+        try:
+            end = self._carry_out()
+        except (Broken, OSError) as error:
+            end = VisitEnd(126, f"it could not be run: {error}")
+        self._keep_trying(lambda: self._out.ship(self._store, final=True))
+        self._keep_trying(lambda: self._err.ship(self._store, final=True))
+        self._keep_trying(lambda: self._store.put(f"{self._prefix}end.json", dump(end)))
+
+    def _carry_out(self) -> VisitEnd:
+        (out, into_out), (err, into_err), (said, into_said) = (os.pipe() for _ in range(3))
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        words = (*_SHELL, self._place.folder, *self._visit.words)
+        try:
+            try:
+                pid = spawn(words, self._place.env, (nothing, into_out, into_err, into_said))
+            finally:
+                for fd in (nothing, into_out, into_err, into_said):
+                    os.close(fd)
+            code = self._attend(pid, {out: self._out, err: self._err}, said)
+        finally:
+            for fd in (out, err, said):
+                os.close(fd)
+        if code is None:
+            return VisitEnd(KILLED, self._why or "it was killed")
+        return VisitEnd(code, self._why)
+
+    def _attend(self, pid: int, streams: dict[int, _Stream], said: int) -> int | None:
+        """Until it has ended and nothing more comes. The exit code, or None where even the shell was killed."""
+        word, drained_at = b"", 0.0
+        reading = {said, *streams}
+        while reading:
+            room = {fd for fd in reading if fd == said or len(streams[fd].pending) < MOST_PENDING}
+            ready = readable(room, LOOK_EVERY_S) if room else []
+            for fd in ready:
+                piece = os.read(fd, AT_ONCE)
+                if not piece:
+                    reading.discard(fd)
+                elif fd == said:
+                    word += piece
+                else:
+                    streams[fd].pending += piece
+            if said in reading:
+                self._signal(pid)
+            drained_at = drained_at or (time.monotonic() + DRAIN_S if said not in reading else 0.0)
+            if drained_at and time.monotonic() >= drained_at:
+                break
+            self._ship()
+        return int(word) if word.strip().isdigit() else None
+
+    def _signal(self, pid: int) -> None:
+        """The shell lives, so the group is still this visit's."""
+        while self._unwished_at and self._signals and time.monotonic() - self._unwished_at >= self._signals[0][0]:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, self._signals.pop(0)[1])
+
+    def _ship(self) -> None:
+        """As often as the store may be written to. What fails is tried again with what comes next."""
+        now = time.monotonic()
+        if now < self._due or not (self._out.pending or self._err.pending):
+            return
+        try:
+            for stream in (self._out, self._err):
+                stream.ship(self._store, final=False)
+            self._due = now + pacing(self._store).write_s
+        except StokerError:
+            self._due = now + RETRY_S
+
+    def _keep_trying(self, work: Callable[[], None]) -> None:
+        while True:
+            try:
+                work()
+                return
+            except StokerError:
+                if self._unwished_at and time.monotonic() - self._unwished_at > GIVE_UP_S:
+                    return
+                time.sleep(RETRY_S)
