@@ -39,29 +39,25 @@ class Source(Protocol):
         ...
 
 
-class LinePoints:
-    """The lines of a file that grows, as `stoker.log` writes them."""
+class GrowingFile:
+    """A file that a script writes to, read piece by piece. It need not be there yet."""
 
-    def __init__(self, file: Path, read: Callable[[bytes], Point | None]) -> None:
-        self.name = file.name
-        self.behind = self.guesses = False
+    def __init__(self, file: Path) -> None:
         self._file = file
-        self._read = read
-        self._lines = Lines(objects_only=True)
         self._fd = -1
         self._offset = 0
         self._open = False  # the last line has no end yet
+        self.behind = False  # there is more of it than the last piece
 
-    def fresh(self, *, final: bool) -> Iterator[Point]:
+    def fresh(self, *, final: bool) -> bytes:
+        """What was added since the last look. `final`: a last line without its break gets one, so that it counts."""
         data = self._data()
         self.behind = len(data) == CHUNK_BYTES
         self._open = not data.endswith(b"\n") if data else self._open
         if final and self._open and not self.behind:
-            data += b"\n"  # so that a last line without its break counts
+            data += b"\n"
             self._open = False
-        for line in self._lines.feed(data):
-            if point := self._read(line):
-                yield point
+        return data
 
     def _data(self) -> bytes:
         if self._fd < 0:
@@ -72,6 +68,24 @@ class LinePoints:
         data = os.pread(self._fd, CHUNK_BYTES, self._offset)
         self._offset += len(data)
         return data
+
+
+class LinePoints:
+    """The lines of a file that grows, as `stoker.log` writes them."""
+
+    def __init__(self, file: Path, read: Callable[[bytes], Point | None]) -> None:
+        self.name = file.name
+        self.behind = self.guesses = False
+        self._file = GrowingFile(file)
+        self._read = read
+        self._lines = Lines(objects_only=True)
+
+    def fresh(self, *, final: bool) -> Iterator[Point]:
+        data = self._file.fresh(final=final)
+        self.behind = self._file.behind
+        for line in self._lines.feed(data):
+            if point := self._read(line):
+                yield point
 
 
 def logged_points(file: Path) -> LinePoints:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from stoker.agent.shipping import namedvalues
+from stoker.agent.shipping.metrics import GrowingFile
 from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, Point, printed, whole
 from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, Found, Shapes, candidates
 from stoker.model.pattern import OFF, Match, MetricPatterns, Pattern, compiled
 from stoker.model.report import Climb
 
-CHUNK_BYTES = 1 << 20
 HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time
 SLOW_S = 0.1  # an expression that takes longer for one line is not used again
 _REDRAWN = re.compile(rb"[\r\b]+")
@@ -70,7 +70,7 @@ class PrintedPoints:
         self.name = log.name
         self.behind = False
         self.guesses = True
-        self._file = log
+        self._file = GrowingFile(log)
         self._rank = rank
         self._patterns = {} if metrics == OFF else {name: compiled(text) for name, text in _mapping(metrics).items()}
         self._shapes = None if metrics == OFF else Shapes()
@@ -79,9 +79,6 @@ class PrintedPoints:
         self._tell = tell
         self._told: set[str] = set()
         self._held: deque[tuple[float, Point]] = deque()
-        self._fd = -1
-        self._offset = 0
-        self._open = False  # the last line has no end yet
 
     def objects_only(self) -> PrintedPoints:
         """Of every rank but the first, what it prints for people says the same again."""
@@ -89,12 +86,8 @@ class PrintedPoints:
         return self
 
     def fresh(self, *, final: bool) -> Iterator[Point]:
-        data = self._data()
-        self.behind = len(data) == CHUNK_BYTES
-        self._open = not data.endswith(b"\n") if data else self._open
-        if final and self._open and not self.behind:
-            data += b"\n"  # so that a last line without its break counts
-            self._open = False
+        data = self._file.fresh(final=final)
+        self.behind = self._file.behind
         for line in self._lines.feed(data, flood=self.behind) if data else ():
             yield from self._points(line)
         yield from self._due(time.monotonic() - HELD_S if not final or self.behind else math.inf)
@@ -153,16 +146,6 @@ class PrintedPoints:
         names = ", ".join(list(found.values)[:8])
         line = text.strip() if len(text.strip()) <= 100 else text.strip()[:97] + "..."
         self._tell("metrics", f"metrics found in {found.shape}: {names} (in `{line}`)")
-
-    def _data(self) -> bytes:
-        if self._fd < 0:
-            try:
-                self._fd = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                return b""
-        data = os.pread(self._fd, CHUNK_BYTES, self._offset)
-        self._offset += len(data)
-        return data
 
 
 def _mapping(metrics: MetricPatterns) -> Mapping[str, str]:

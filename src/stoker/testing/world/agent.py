@@ -89,7 +89,7 @@ class Agent:
         return self._world.stirred()
 
     def continue_from(self, before: Agent) -> str:
-        """On a machine that was made again. Why it may not, in words; empty: it does. What `agent/machine/incarnation.py`
+        """On a machine that was restored. Why it may not, in words; empty: it does. What `agent/machine/incarnation.py`
         does, by the store's clock."""
         now, word = self._timeline.now, self.shelf.word(self.number)
         fuse = word.fuse or self.machine.fuse

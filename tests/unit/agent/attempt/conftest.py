@@ -7,7 +7,7 @@ import pytest
 from attemptworld import World
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_goes_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """The last phase leaves the folder that it removes, and so changes the directory of the whole process."""
     monkeypatch.chdir(tmp_path)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
 from attemptworld import PlayedRanks, World
 
 from stoker.model.report import Outcome, Phase
+
+pytestmark = pytest.mark.usefixtures("nothing_goes_on")
 
 
 def test_a_script_that_ends_by_itself_succeeds_and_its_words_are_in_the_store(tmp_path: Path) -> None:

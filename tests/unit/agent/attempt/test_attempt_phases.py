@@ -22,6 +22,8 @@ from stoker.model.orders import DataOrder, Orders
 from stoker.model.report import Outcome, Phase
 from stoker.stores.transfer.disk import disk_failed
 
+pytestmark = pytest.mark.usefixtures("nothing_goes_on")
+
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
