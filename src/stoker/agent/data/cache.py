@@ -158,9 +158,9 @@ def _flush(path: str) -> None:
 
 # How a file says of itself that it holds the content it is named by, so that trusting it costs one `stat`.
 #
-# A content that was verified gets a time of change that follows from its hash, long past. Whoever writes to it later,
-# in whatever way, moves that time to now. Its mode says whether the bytes are known to be on the disk: a computer that
-# loses power may keep a file's size and times, and lose what was in it.
+# A content that was verified gets a time of change that follows from its hash, long past. Any later write moves that
+# time to now. Its mode says whether the bytes are known to be on the disk: a computer that loses power may keep a
+# file's size and times, and lose its content.
 
 ON_DISK = 0o444
 NOT_YET = 0o440

@@ -89,8 +89,8 @@ class Agent:
         return self._world.stirred()
 
     def continue_from(self, before: Agent) -> str:
-        """On a machine that was restored. Why it may not, in words; empty: it does. What `agent/machine/incarnation.py`
-        does, by the store's clock."""
+        """On a machine that was restored. Why it may not, in words; empty: it does. What
+        `agent/machine/incarnation.py` does, by the store's clock."""
         now, word = self._timeline.now, self.shelf.word(self.number)
         fuse = word.fuse or self.machine.fuse
         told_at = self.shelf.told_at.get(self.number, self.machine.created_at) if word.fuse else self.machine.created_at

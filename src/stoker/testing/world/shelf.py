@@ -44,7 +44,7 @@ class Shelf:
         return checkpoint.fenced(attempt, self.fences, incarnation)
 
     def take_over(self, attempt: int, incarnation: int = 1) -> Set | None:
-        """Raises the fence of an attempt: what it resumes from. What `agent/checkpoints/restoring.py` does."""
+        """Raises the fence of an attempt: what it resumes from, as `agent/checkpoints/restoring.py` does."""
         self.fences.append(checkpoint.claim(attempt, incarnation))
         known = checkpoint.visible(self.sets, self.fences)
         found = self.sets[known[0]] if known else None
