@@ -134,7 +134,7 @@ def test_a_laptop_that_sleeps_for_longer_than_the_lease_finds_its_run_and_goes_o
     finally:
         os.kill(server, signal.SIGCONT)
     facts = right_end(shell, cloud, "sleeping")
-    assert len(served(facts)) == 2
+    assert len(served(facts)) == 2, shell.stoker("explain", "sleeping").stdout
 
 
 @pytest.mark.parametrize("wrong_s", [600, -600])
