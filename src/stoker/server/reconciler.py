@@ -63,7 +63,7 @@ class Reconciler:
         self._deciding = Deciding(clock, self._reports.drop)
         self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
         self._occupied: set[str] = set()  # providers that had a node when they were last looked at
-        self._unclaimed: dict[str, float] = {}  # by node key: since when
+        self._unclaimed: dict[str, dict[str, float]] = {}  # by provider, by node key: since when
 
     def wake(self) -> None:
         """Something changed: do not wait for the next round."""
@@ -245,10 +245,12 @@ class Reconciler:
         return looking.sighting(run, sights, self._gone[on], heard, requests, features, limited=limited)
 
     def _unneeded(self, sights: Sights) -> Sequence[Action]:
+        """What was seen of a provider that was not asked in this round still holds."""
         needed, steady = leftovers.needed(self._ledger.open, sights), self._clock.steady()
-        seen = {sight.key for some in sights.values() for sight in some}
-        self._unclaimed = {key: self._unclaimed.get(key, steady) for key in seen - needed}
-        ages = {key: steady - since for key, since in self._unclaimed.items()}
+        for name, some in sights.items():
+            before = self._unclaimed.get(name, {})
+            self._unclaimed[name] = {one.key: before.get(one.key, steady) for one in some if one.key not in needed}
+        ages = {key: steady - since for name in sights for key, since in self._unclaimed[name].items()}
         leased = {name for name in sights if self._providers[name].features.lease_s}
         return leftovers.release_unneeded(sights, needed, ages, leased)
 
