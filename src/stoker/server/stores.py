@@ -27,13 +27,21 @@ class Stores:
     """Called from several threads. What is opened stays open until its credential changes."""
 
     def __init__(
-        self, home: Home, table: StoreTable, keychain: Keychain, opener: Opener = open_store, *, used: bool = False
+        self,
+        home: Home,
+        table: StoreTable,
+        keychain: Keychain,
+        opener: Opener = open_store,
+        *,
+        used: bool = False,
+        folder: Store | None = None,
     ) -> None:
-        """`used`: there are runs, so a folder that is not there is away, and is not made anew."""
+        """`used`: there are runs, so a folder that is not there is away, and is not made anew. `folder` takes the place
+        of the home's own."""
         self._table = table
         self._keychain = keychain
         self._opener = opener
-        self._opened: dict[str, Store] = {FOLDER: FolderStore(home.store, makes_root=not used)}
+        self._opened: dict[str, Store] = {FOLDER: folder or FolderStore(home.store, makes_root=not used)}
         self._known = {store.name: store for store in table.all()}
         self._lock = threading.Lock()
 

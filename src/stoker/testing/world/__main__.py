@@ -6,8 +6,10 @@ import argparse
 import sys
 
 from stoker.testing.world.drawing import away, calm, stormy
+from stoker.testing.world.real.world import RealWorld
 from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.shrinking import broken, shrunk, story
+from stoker.testing.world.world import World
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,14 +19,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--whole", action="store_true", help="does not make it smaller first")
     parser.add_argument("--calm", action="store_true", help="nothing goes wrong")
     parser.add_argument("--away", action="store_true", help="the server is away for hours, and machines are evicted")
+    parser.add_argument("--real", action="store_true", help="with the real server: reconciler, performer, database")
     given = parser.parse_args(arguments)
+    world = RealWorld if given.real else World
     for seed in range(given.seed, (given.until or given.seed) + 1):
         scenario = calm(seed, cloud=True) if given.calm else away(seed) if given.away else stormy(seed)
-        found = broken(scenario)
+        found = broken(scenario, world)
         if found and not given.whole:
-            scenario = shrunk(scenario, found.promise)
+            scenario = shrunk(scenario, found.promise, world)
         if found or given.until is None:
-            sys.stdout.write("\n".join([f"seed {seed}", *described(scenario), "", *story(scenario)]) + "\n")
+            sys.stdout.write("\n".join([f"seed {seed}", *described(scenario), "", *story(scenario, world)]) + "\n")
         if found:
             return 1
     return 0

@@ -12,7 +12,7 @@ from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed
 from stoker.model.job import Job
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.money import Fuse
-from stoker.model.node import NodeSight, Offer
+from stoker.model.node import Need, NodeSight, Offer
 from stoker.testing.world.machine import Machine
 from stoker.testing.world.scenario import Fault, Scenario
 from stoker.testing.world.timeline import Timeline
@@ -54,11 +54,11 @@ class Cloud:
         if not self._offers:
             return {}
         if id(job) not in self._markets:
-            offers = self._offers.values()
-            self._markets[id(job)] = {
-                (job.on, need): [one for one in offers if one.spot == need.spot] for need in needs(job)
-            }
+            self._markets[id(job)] = {(job.on, need): self.offers(need) for need in needs(job)}
         return self._markets[id(job)]
+
+    def offers(self, need: Need) -> list[Offer]:
+        return [one for one in self._offers.values() if one.spot == need.spot]
 
     def start(self, key: str, run: str, offer: Offer | None, fuse: Fuse | None = None, lease_s: float = 0.0) -> None:
         """The same key never gives two machines, whatever the answer says."""

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stoker.engine.decision import Decision
 from stoker.engine.eviction import evict
-from stoker.errors import Conflict
 from stoker.model.orders import Wish
+from stoker.model.run import Run
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import DEAR
 from stoker.testing.world.scenario import Fault, Mishap
@@ -162,9 +163,7 @@ def _dear(world: World, mishap: Mishap) -> None:
 
 def _crash(world: World, mishap: Mishap) -> None:
     if world.server.up:
-        world.crash_s = mishap.seconds
-        world.server.crash_in = mishap.where
-        world.server.wake(0.0)
+        world.server.crash_soon(mishap.where, mishap.seconds)
 
 
 def _clock(world: World, mishap: Mishap) -> None:
@@ -176,19 +175,19 @@ def _clock(world: World, mishap: Mishap) -> None:
 def _cancel(world: World, mishap: Mishap) -> None:
     run = world.run_of(mishap.run)
     if run and not run.state.ended:
-        world.server.saved[run.id] = replace(run, wish=Wish.CANCEL)
+        world.server.change(run.id, _cancelled)
         world.stirred()
+
+
+def _cancelled(run: Run) -> Decision:
+    return Decision(run if run.state.ended else replace(run, wish=Wish.CANCEL))
 
 
 def _drill(world: World, mishap: Mishap) -> None:
     run = world.run_of(mishap.run)
-    if run is None:
-        return
-    try:
-        world.server.saved[run.id] = evict(run, mishap.seconds, world.server.now).run
-    except Conflict:
-        return
-    world.stirred()
+    if run:
+        world.server.change(run.id, lambda seen: evict(seen, mishap.seconds, world.server.now))
+        world.stirred()
 
 
 ELSEWHERE: dict[Fault, Callable[[World, Mishap], None]] = {

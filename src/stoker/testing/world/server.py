@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from stoker.engine.keys import node_key
 from stoker.engine.leftovers import GRACE_S
 from stoker.engine.looking import Heard, Requests, gone_keys
 from stoker.engine.sighting import Sighting
-from stoker.errors import ProviderFailed, StokerError, StoreDenied
+from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
 from stoker.model.money import Fuse
 from stoker.model.node import Need, NodeSight, Offer
 from stoker.model.orders import Wish
@@ -73,6 +74,19 @@ class Server:
     @property
     def now(self) -> datetime:
         return moment(self._timeline.now + self._wrong_s)
+
+    def add(self, run: Run) -> None:
+        self.saved[run.id] = run
+
+    def change(self, run_id: str, how: Callable[[Run], Decision]) -> None:
+        """What somebody asks for; refused where that cannot be."""
+        with suppress(Conflict):
+            self.saved[run_id] = how(self.saved[run_id]).run
+
+    def crash_soon(self, where: int, seconds: float) -> None:
+        """After so many steps of its next round."""
+        self._world.crash_s, self.crash_in = seconds, where
+        self.wake(0.0)
 
     def wake(self, seconds: float = LOOK_S) -> None:
         """A round, no later than this."""

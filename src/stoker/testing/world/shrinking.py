@@ -10,10 +10,10 @@ from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.world import World
 
 
-def broken(scenario: Scenario) -> Broken | None:
+def broken(scenario: Scenario, world: type[World] = World) -> Broken | None:
     """What goes wrong in it; None: every promise is kept. An engine that raises breaks one, too."""
     try:
-        World(scenario).live()
+        world(scenario).live()
     except Broken as found:
         return found
     except Exception as error:
@@ -21,16 +21,16 @@ def broken(scenario: Scenario) -> Broken | None:
     return None
 
 
-def shrunk(scenario: Scenario, promise: str) -> Scenario:
+def shrunk(scenario: Scenario, promise: str, world: type[World] = World) -> Scenario:
     """Fewer mishaps, fewer runs, simpler ones: what still breaks the promise is kept, as long as there is such."""
-    while smaller := next((one for one in _smaller(scenario) if _breaks(one, promise)), None):
+    while smaller := next((one for one in _smaller(scenario) if _breaks(one, promise, world)), None):
         scenario = smaller
     return scenario
 
 
-def story(scenario: Scenario) -> list[str]:
+def story(scenario: Scenario, kind: type[World] = World) -> list[str]:
     """What happens in it, line by line, up to the promise that is broken."""
-    world = World(scenario, trace=True)
+    world = kind(scenario, trace=True)
     try:
         world.live()
         end = "every promise was kept"
@@ -41,8 +41,8 @@ def story(scenario: Scenario) -> list[str]:
     return [*(world.trace or []), end]
 
 
-def _breaks(scenario: Scenario, promise: str) -> bool:
-    found = broken(scenario)
+def _breaks(scenario: Scenario, promise: str, world: type[World]) -> bool:
+    found = broken(scenario, world)
     return found is not None and found.promise == promise
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
+from typing import TYPE_CHECKING, Self
 
+from stoker.engine.decision import Decision
 from stoker.engine.fuse import set_budget
 from stoker.errors import BudgetTooSmall
 from stoker.model.node import Features
@@ -20,6 +23,9 @@ from stoker.testing.world.server import PATIENCE_S, Server
 from stoker.testing.world.shelf import Shelf
 from stoker.testing.world.timeline import Timeline
 
+if TYPE_CHECKING:
+    from stoker.testing.world.real.server import RealServer
+
 LONGEST_S = 14 * 86400.0  # after the last mishap everything comes to its end sooner than this
 RAISED_AFTER_S = 300.0  # until somebody raises the budget of a run that is paused
 
@@ -30,9 +36,7 @@ class World:
         self.trace: list[str] | None = [] if trace else None
         self.timeline = Timeline()
         self.cloud = Cloud(scenario, self.timeline, self.stirred)
-        self.leases = Leases(self.cloud, self.timeline, scenario.idle_s)
         self.promises = Promises(self)
-        self.server = Server(self)
         self.shelves: dict[str, Shelf] = {}
         self.agents: dict[str, Agent] = {}  # by node key, also of machines that are no more: what they said stays
         self.crash_s = 0.0  # for how long the server will be away
@@ -41,16 +45,25 @@ class World:
         self.features = Features(lease_s=scenario.lease_s, idle_s=scenario.idle_s, patience_s=PATIENCE_S)
         self.sees_everything = all(one.fault is not Fault.UNSEEN for one in scenario.mishaps)
         self._paused: set[str] = set()
+        self._furnish()
         self._connect()
 
-    def live(self) -> World:
+    def _furnish(self) -> None:
+        self.leases = Leases(self.cloud, self.timeline, self.scenario.idle_s)
+        self.server: Server | RealServer = Server(self)
+
+    def live(self) -> Self:
         """Raises Broken as soon as a promise is not kept."""
         last = max((one.at + one.seconds for one in self.scenario.mishaps), default=0.0)
         horizon = last + LONGEST_S + max(plan.at for plan in self.scenario.plans)
         while not self.is_over and self.timeline.now < horizon and self.timeline.step():
-            self.promises.check()
+            self.check()
         self.promises.at_the_end()
         return self
+
+    def check(self) -> None:
+        """After everything that happens."""
+        self.promises.check()
 
     @property
     def is_over(self) -> bool:
@@ -133,8 +146,8 @@ class World:
             submitted_at=self.server.now,
             budget=plan.job.budget,
         )
-        self.server.saved[run.id] = run
         self.shelves[run.id] = Shelf()
+        self.server.add(run)
         self.stirred()
 
     def _boot(self, machine: Machine) -> None:
@@ -166,18 +179,18 @@ class World:
             agent.die()
 
     def _raise_budget(self, run_id: str) -> None:
-        run = self.server.saved[run_id]
         self._paused.discard(run_id)
-        usd = run.budget or Decimal(1)
-        while run.state is RunState.PAUSED:
-            usd *= 4
-            try:
-                run = set_budget(run, usd, self.server.now).run
-            except BudgetTooSmall:
-                continue
-        self.note(f"somebody allows {run.name} ${usd}")
-        self.server.saved[run_id] = run
+        self.server.change(run_id, self._with_more)
         self.stirred()
+
+    def _with_more(self, run: Run) -> Decision:
+        decision, usd = Decision(run), run.budget or Decimal(1)
+        while decision.run.state is RunState.PAUSED:
+            usd *= 4
+            with suppress(BudgetTooSmall):
+                decision = set_budget(run, usd, self.server.now)
+        self.note(f"somebody allows {run.name} ${usd}")
+        return decision
 
 
 def _id(number: int) -> str:

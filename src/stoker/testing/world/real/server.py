@@ -1,0 +1,175 @@
+"""Real servers on one database: each is an object that may be dropped between any two awaits, and another is made."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stoker.engine.decision import Decision
+from stoker.errors import StokerError
+from stoker.model.home import Home
+from stoker.model.run import Run
+from stoker.server.accesses import Accesses
+from stoker.server.keychain import Keychain
+from stoker.server.leases import Leases
+from stoker.server.ledger import Ledger
+from stoker.server.limits import LimitBook
+from stoker.server.performer import Performer
+from stoker.server.reconciler import Reconciler
+from stoker.server.recorder import Recorder
+from stoker.server.signing import Signing
+from stoker.server.stores import Stores
+from stoker.server.storetable import StoreTable
+from stoker.server.vault import Vault
+from stoker.server.visits import Visits
+from stoker.testing.world.real.database import WorldDatabase
+from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
+from stoker.testing.world.real.provider import WorldProvider
+from stoker.testing.world.real.store import WorldStore
+from stoker.testing.world.server import LOOK_S
+
+if TYPE_CHECKING:
+    from stoker.testing.world.real.world import RealWorld
+
+NOWHERE = Path("/nonexistent/stoker")  # nothing is read or written there
+MOST_STEPS = 90  # about two rounds
+
+Request = Callable[[Ledger], Coroutine[Any, Any, object]]
+
+
+class MemoryKeyring:
+    """What a system's keyring offers, for as long as the world lasts."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], str] = {}
+
+    def get_password(self, service: str, username: str) -> str | None:
+        return self._kept.get((service, username))
+
+    def set_password(self, service: str, username: str, password: str) -> None:
+        self._kept[service, username] = password
+
+    def delete_password(self, service: str, username: str) -> None:
+        self._kept.pop((service, username), None)
+
+
+class RealServer:
+    """What the world sees of them: the one that is up, or that nobody is."""
+
+    def __init__(self, world: RealWorld, store: WorldStore, provider: WorldProvider) -> None:
+        self._world = world
+        self._timeline = world.timeline
+        self._store = store
+        self._provider = provider
+        self._keychain = Keychain(NOWHERE / "credentials", MemoryKeyring())
+        self.database = WorldDatabase()
+        self.deaf = 0  # how many troubles keep the store from being used
+        self.up = False
+        self.clock_wrong_s = 0.0
+        self._graves: list[VirtualLoop] = []  # that are dead, with all that they held
+        self._asked: list[Request] = []  # what people wait for: asked again when a server is there
+        self._start()
+
+    @property
+    def saved(self) -> dict[str, Run]:
+        return self.database.saved
+
+    @property
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    @property
+    def failures(self) -> list[str]:
+        return self._loop.failures
+
+    def bury(self) -> None:
+        """The world is over."""
+        for loop in (*self._graves, self._loop):
+            loop.bury()
+
+    def add(self, run: Run) -> None:
+        """Somebody submits it, and does so again until the server has answered."""
+        self._ask(lambda ledger: ledger.add(run, run.id, []))
+
+    def change(self, run_id: str, how: Callable[[Run], Decision]) -> None:
+        name = self.saved[run_id].name
+        self._ask(lambda ledger: ledger.change(name, how))
+
+    def wake(self, seconds: float = LOOK_S) -> None:
+        """Something happened that a look would show by then."""
+        self._timeline.after(seconds, self._look)
+
+    def catch_up(self) -> None:
+        """Nothing is left out that a look would show."""
+
+    def deafen(self, by: int) -> None:
+        self.deaf += by
+        self.wake()
+
+    def crash(self, seconds: float) -> None:
+        """Whatever it was about to do is not done."""
+        self._world.note(f"the server is killed, and is back in {seconds:.0f} s")
+        self.up = False
+        self._loop.kill()
+        self._graves.append(self._loop)
+        self._timeline.after(seconds, self._start)
+
+    def crash_soon(self, where: int, seconds: float) -> None:
+        """Some steps of its loop from now on."""
+        drawn = random.Random(f"{self._world.scenario.seed} {self._timeline.now} {where}")  # no secret
+        self._loop.dies_in = drawn.randrange(MOST_STEPS)
+        self._loop.died = lambda: self.crash(seconds)
+        self._look()
+
+    def _look(self) -> None:
+        self._provider.stirred_at = self._timeline.now
+        if self.up:
+            self._reconciler.wake()
+
+    def _start(self) -> None:
+        self._loop = VirtualLoop(self._timeline)
+        self._clock = VirtualClock(self._timeline, self._loop, self.clock_wrong_s)
+        self._store.takes = self._take
+        self._ledger, self._reconciler = self._assembled()
+        self.up = True
+        self._loop.create_task(self._main(self._ledger, self._reconciler))
+
+    def _take(self, seconds: float) -> None:
+        self._loop.taking_s += seconds
+
+    def _assembled(self) -> tuple[Ledger, Reconciler]:
+        """As `server/service.py` does, without what serves people."""
+        providers = {self._world.provider: self._provider}
+        table = StoreTable(self.database.engine, NOWHERE / "stores")
+        stores = Stores(Home(NOWHERE), table, self._keychain, folder=self._store)
+        accesses = Accesses(stores, self._keychain, self._clock)
+        ledger = Ledger(self.database, Recorder(stores, Signing(self._keychain)))
+        leases = Leases(providers, stores, accesses, self._clock)
+        vault = Vault(NOWHERE / "secrets")
+        performer = Performer(providers, stores, accesses, leases, ledger, vault, self._clock, Visits())
+        limits = LimitBook(self.database)
+        ledger.closed = limits.closed
+        return ledger, Reconciler(ledger, stores, providers, performer, self._clock, limits)
+
+    async def _main(self, ledger: Ledger, reconciler: Reconciler) -> None:
+        await ledger.load()
+        for request in list(self._asked):
+            self._loop.create_task(self._served(request))
+        await reconciler.run()
+
+    def _ask(self, request: Request) -> None:
+        self._asked.append(request)
+        if self.up:
+            self._loop.create_task(self._served(request))
+
+    async def _served(self, request: Request) -> None:
+        try:
+            await request(self._ledger)
+        except StokerError as error:
+            self._world.note(f"refused: {error.message}")
+        if request in self._asked:
+            self._asked.remove(request)
+        self._reconciler.wake()
