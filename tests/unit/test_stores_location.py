@@ -42,7 +42,7 @@ def test_a_url_is_read_and_written_the_same(url: str, expected: Location) -> Non
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("gs://bucket", "begin with `gs://`"),
+        ("ftp://bucket", "begin with `ftp://`"),
         ("az://ACCOUNT!/box", "no name of a storage account"),
         ("az://account/B", "no name of a container"),
         ("az://account", "no name of a container"),
