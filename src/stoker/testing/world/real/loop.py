@@ -48,7 +48,7 @@ class VirtualLoop:
             for task in sorted(self._tasks, key=asyncio.Task.get_name):
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 with suppress(Exception):
-                    task.get_coro().close()  # type: ignore[union-attr]
+                    task.get_coro().close()
         self._tasks.clear()
 
     # What asyncio asks of a loop
