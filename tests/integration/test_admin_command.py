@@ -73,7 +73,7 @@ def test_without_a_yes_nothing_is_made_or_removed(
     cloud: TwinHandle, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = iter([False, True, False])
-    monkeypatch.setattr("stoker.cli.terminal.ask", lambda _: next(answers))
+    monkeypatch.setattr("stoker.cli.view.terminal.ask", lambda _: next(answers))
     assert admin("setup") == 1
     assert not cloud.cloud.resources
     assert admin("setup") == 0

@@ -15,7 +15,7 @@ import pytest
 import stoker.cli
 from stoker.cli import COMMANDS, HOMES, answer, cli
 from stoker.cli.command import Command, loaded
-from stoker.cli.failure import facts, lines, report
+from stoker.cli.view.failure import facts, lines, report
 from stoker.errors import BadInput, JobInvalid, NotFound, Problem, StokerError
 
 LINES = {name: line for section in COMMANDS.values() for name, line in section.items()}

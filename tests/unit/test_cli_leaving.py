@@ -7,7 +7,7 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any, cast
 
-from stoker.cli.leaving import left
+from stoker.cli.commands.act.cleanup import left
 from stoker.client.client import Client
 from stoker.model.node import Offer
 from stoker.model.run import Attempt, AttemptState, Run

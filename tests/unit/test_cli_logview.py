@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.cli.logview import AsIs, ForTerminal, LastState, Prefixed, View, view_for
+from stoker.cli.view.logview import AsIs, ForTerminal, LastState, Prefixed, View, view_for
 
 LONGEST = 12
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from stories import START, Told, at, evicted, story
 
-from stoker.cli import cost, terminal
-from stoker.cli.feed import Source
-from stoker.cli.meterline import meter_line
-from stoker.cli.offertext import offer_lines
-from stoker.cli.portrait import portrait
-from stoker.cli.printer import TextPrinter
-from stoker.cli.receipttext import receipt_lines, short
+from stoker.cli.commands.watch import cost
+from stoker.cli.view import terminal
+from stoker.cli.view.jobtext import offer_lines
+from stoker.cli.view.portrait import portrait
+from stoker.cli.view.printer import Source, TextPrinter
+from stoker.cli.view.receipttext import receipt_lines, short
+from stoker.cli.view.words import meter_line
 from stoker.client.receiptwords import figures, left_words
 from stoker.client.spelling import how_old, money, step, usd
 from stoker.engine.costing import costs

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stoker.cli.feed import Source
-from stoker.cli.printer import JsonPrinter, TextPrinter
+from stoker.cli.view.printer import JsonPrinter, Source, TextPrinter
 from stoker.model.run import Run
 
 FIRST, SECOND = Source(1, 0), Source(1, 1)

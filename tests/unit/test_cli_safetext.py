@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker.cli import terminal
-from stoker.cli.safetext import harmless_json, one_line, visible
-from stoker.cli.terminal import STYLES, finished, paint, say, show, show_json
+from stoker.cli.view import terminal
+from stoker.cli.view.safetext import harmless_json, one_line, visible
+from stoker.cli.view.terminal import STYLES, finished, paint, say, show, show_json
 
 COMMANDS = Path(terminal.__file__).parent
 ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]")
@@ -124,7 +124,7 @@ def test_nothing_in_the_command_line_writes_to_a_stream_by_itself(path: Path) ->
     if path.name == "terminal.py":
         return
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        where = f"{path.name}:{getattr(node, 'lineno', 0)}: use stoker.cli.terminal"
+        where = f"{path.name}:{getattr(node, 'lineno', 0)}: use stoker.cli.view.terminal"
         if isinstance(node, ast.Attribute | ast.Name):
             assert ast.unparse(node) not in WRITERS, where
             assert not STREAM.match(ast.unparse(node)), where

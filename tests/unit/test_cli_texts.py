@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli import checks, ending
-from stoker.cli.checks import Verdict
-from stoker.cli.codediff import MOST_LINES, patches, style
-from stoker.cli.diff import lines as difference_lines
-from stoker.cli.jobtext import settings
-from stoker.cli.portrait import portrait
-from stoker.cli.ps import last_metric, row
-from stoker.cli.run import header
-from stoker.cli.show import charts, so_far
+from stoker.cli.commands.setup import checks
+from stoker.cli.commands.setup.checks import Verdict
+from stoker.cli.commands.start.run import header
+from stoker.cli.commands.watch.diff import MOST_LINES, patches, style
+from stoker.cli.commands.watch.diff import lines as difference_lines
+from stoker.cli.commands.watch.ps import last_metric, row
+from stoker.cli.commands.watch.show import charts, so_far
+from stoker.cli.view import ending
+from stoker.cli.view.jobtext import settings
+from stoker.cli.view.portrait import portrait
 from stoker.client.comparison import Change, Difference, MetricPair
 from stoker.client.metrics import Metrics, Point
 from stoker.client.settings import from_environment

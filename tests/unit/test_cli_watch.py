@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from stoker.cli import watch as watching
-from stoker.cli.feed import Source
-from stoker.cli.watch import Selection, Watch
+from stoker.cli.view import live as watching
+from stoker.cli.view.live import Selection, Watch
+from stoker.cli.view.printer import Source
 from stoker.client.handle import Log
 from stoker.client.handle import Run as Handle
 from stoker.errors import Denied, NotFound, ServerUnavailable, StoreDenied, StoreUnavailable

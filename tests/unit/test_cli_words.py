@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.cli import words
+from stoker.cli.view import words
 from stoker.errors import BadInput
 
 NOW = datetime(2025, 3, 1, 12, 0, tzinfo=UTC)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.cli import jobsource
+from stoker.cli.commands.start import jobsource
 from stoker.errors import BadInput
 
 

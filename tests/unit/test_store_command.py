@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import pytest
 
-from stoker.cli.storesecret import credential
+from stoker.cli.commands.setup.secret import credential
 from stoker.errors import BadInput, StoreDenied, StoreFailed
 from stoker.model.store import StoreFinding, Verdict, checked_name, works
 from stoker.server import reach as reaching

@@ -60,40 +60,40 @@ COMMANDS: dict[str, dict[str, str]] = {
 
 # Where each command is, loaded when it is called.
 HOMES = {
-    "init": "stoker.cli.init.command",
-    "plan": "stoker.cli.plan.command",
-    "run": "stoker.cli.run.command",
-    "rerun": "stoker.cli.rerun.command",
-    "resume": "stoker.cli.resume.command",
-    "data": "stoker.cli.data.command",
-    "certify": "stoker.cli.certify.command",
-    "ps": "stoker.cli.ps.command",
-    "show": "stoker.cli.show.command",
-    "logs": "stoker.cli.logs.command",
-    "metrics": "stoker.cli.metrics.command",
-    "diff": "stoker.cli.diff.command",
-    "explain": "stoker.cli.explain.command",
-    "cost": "stoker.cli.cost.command",
-    "receipt": "stoker.cli.receipt.command",
-    "exec": "stoker.cli.exec.command",
-    "ssh": "stoker.cli.ssh.command",
-    "fetch": "stoker.cli.fetch.command",
-    "cancel": "stoker.cli.cancel.command",
-    "budget": "stoker.cli.budget.command",
-    "evict": "stoker.cli.evict.command",
-    "release": "stoker.cli.release.command",
-    "rm": "stoker.cli.rm.command",
-    "prune": "stoker.cli.prune.command",
-    "cleanup": "stoker.cli.cleanup.command",
-    "doctor": "stoker.cli.doctor.command",
-    "server": "stoker.cli.server.command",
-    "store": "stoker.cli.store.command",
-    "workspace": "stoker.cli.workspace.command",
-    "admin": "stoker.cli.admin.command",
-    "twin": "stoker.cli.twin.command",
-    "uninstall": "stoker.cli.uninstall.command",
-    "schema": "stoker.cli.schema.command",
-    "completion": "stoker.cli.completion.command",
+    "init": "stoker.cli.commands.start.init.command",
+    "plan": "stoker.cli.commands.start.plan.command",
+    "run": "stoker.cli.commands.start.run.command",
+    "rerun": "stoker.cli.commands.start.again.rerun",
+    "resume": "stoker.cli.commands.start.again.resume",
+    "data": "stoker.cli.commands.data.group.command",
+    "certify": "stoker.cli.commands.start.certify.command",
+    "ps": "stoker.cli.commands.watch.ps.command",
+    "show": "stoker.cli.commands.watch.show.command",
+    "logs": "stoker.cli.commands.watch.logs.command",
+    "metrics": "stoker.cli.commands.watch.metrics.command",
+    "diff": "stoker.cli.commands.watch.diff.command",
+    "explain": "stoker.cli.commands.watch.show.explain",
+    "cost": "stoker.cli.commands.watch.cost.command",
+    "receipt": "stoker.cli.commands.watch.cost.receipt",
+    "exec": "stoker.cli.commands.watch.ssh.execute",
+    "ssh": "stoker.cli.commands.watch.ssh.command",
+    "fetch": "stoker.cli.commands.act.fetch.command",
+    "cancel": "stoker.cli.commands.act.control.cancel",
+    "budget": "stoker.cli.commands.act.control.budget",
+    "evict": "stoker.cli.commands.act.control.evict",
+    "release": "stoker.cli.commands.act.control.release",
+    "rm": "stoker.cli.commands.act.prune.remove",
+    "prune": "stoker.cli.commands.act.prune.command",
+    "cleanup": "stoker.cli.commands.act.cleanup.command",
+    "doctor": "stoker.cli.commands.setup.doctor.command",
+    "server": "stoker.cli.commands.setup.server.command",
+    "store": "stoker.cli.commands.setup.store.command",
+    "workspace": "stoker.cli.commands.setup.workspace.command",
+    "admin": "stoker.cli.commands.admin.group.command",
+    "twin": "stoker.cli.commands.setup.twin.command",
+    "uninstall": "stoker.cli.commands.setup.uninstall.command",
+    "schema": "stoker.cli.commands.setup.completion.job_schema",
+    "completion": "stoker.cli.commands.setup.completion.command",
 }
 
 
@@ -162,7 +162,7 @@ def answer(args: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, *, json: bool) -> int:
-    from stoker.cli import failure  # a command that works has no use for it
+    from stoker.cli.view import failure  # a command that works has no use for it
     from stoker.errors import StokerError
 
     match error:

@@ -35,7 +35,7 @@ class Group(Command, click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args:
-            from stoker.cli.terminal import show  # a command that is named has no use for it
+            from stoker.cli.view.terminal import show  # a command that is named has no use for it
 
             show(ctx.get_help())
             ctx.exit()
@@ -45,7 +45,7 @@ class Group(Command, click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            from stoker.cli.failure import unknown_command  # a command that exists has no use for it
+            from stoker.cli.view.failure import unknown_command  # a command that exists has no use for it
 
             raise unknown_command(args[0], self.list_commands(ctx), ctx.command_path)
         return super().resolve_command(ctx, args)

@@ -1,0 +1,1 @@
+"""Commands that change or remove runs and what they left."""

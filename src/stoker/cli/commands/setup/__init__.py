@@ -1,0 +1,1 @@
+"""Commands that set this computer up: its server, stores, workspaces, the twin."""

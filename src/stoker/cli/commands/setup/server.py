@@ -1,0 +1,91 @@
+"""`stoker server`: this computer's server, by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from stoker.cli.command import Group, json_option
+from stoker.cli.view import words
+from stoker.cli.view.terminal import say, show, show_json
+from stoker.client import launch
+from stoker.client.settings import from_environment
+from stoker.errors import Conflict, ServerUnavailable
+
+
+@click.group(
+    cls=Group,
+    examples=[
+        ("stoker server status", "where it is, and since when"),
+        ("stoker server stop", "stop it; runs go on, and the next command starts it again"),
+        ("stoker server start --port 8080", "let other programs of this computer in, with the token"),
+    ],
+)
+def command() -> None:
+    """Start, stop or look at this computer's server.
+
+    Commands start it when they need it, and runs go on without it: stopping it is safe at any time.
+    """
+
+
+@command.command()
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on this port of 127.0.0.1 too, for programs that cannot use its Unix socket; 0: any free port.",
+)
+@json_option()
+def start(port: int | None, as_json: bool) -> None:
+    """Start the server, if it is not there already.
+
+    It listens on a Unix socket in Stoker's folder, which no other user of this computer can reach. Started like this,
+    it keeps CUDA_VISIBLE_DEVICES and the like of your shell, for runs whose own shell sets none.
+    """
+    settings = replace(from_environment(), by_hand=True)
+    if port is not None:
+        settings = settings.with_variable("STOKER_PORT", str(port))
+    launch.connect(settings).get("/v1/health")
+    facts = launch.status(settings)
+    if facts and port is not None and not facts["http"].endswith(f":{port}" if port else facts["http"] or "none"):
+        found = f"on {facts['http']}" if facts["http"] else "on no port"
+        raise Conflict(f"the server is already running, and listens {found}", hint="stoker server stop")
+    _tell(facts, as_json)
+
+
+@command.command()
+@json_option()
+def stop(as_json: bool) -> None:
+    """Stop the server. Runs go on, and are caught up with when it starts again."""
+    stopped = launch.stop(from_environment())
+    if as_json:
+        show_json({"stopped": stopped})
+    else:
+        say("the server has stopped; runs go on" if stopped else "no server was running")
+
+
+@command.command()
+@json_option()
+def status(as_json: bool) -> int:
+    """Say whether the server is up. The exit code is 1 where it is not."""
+    facts = launch.status(from_environment())
+    if facts is None and not as_json:
+        say("no server is running; the next command that needs one starts it")
+        return 1
+    _tell(facts, as_json)
+    return 0 if facts else 1
+
+
+def _tell(facts: dict[str, Any] | None, as_json: bool) -> None:
+    if as_json:
+        show_json({"up": facts is not None, "server": facts})
+        return
+    if facts is None:
+        raise ServerUnavailable("the server started, and is gone again", hint="look at `stoker doctor`")
+    since = words.age(datetime.fromisoformat(facts["started_at"]), datetime.now(UTC))
+    where = " and ".join(place for place in (facts["url"], facts["http"]) if place)
+    show(f"up for {since} at {where} (version {facts['version']}, process {facts['pid']}, home {facts['home']})")
+    for notice in facts["notices"]:
+        show(notice)

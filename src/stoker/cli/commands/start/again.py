@@ -1,0 +1,89 @@
+"""`stoker resume`: a run that did not succeed, from its last checkpoint."""
+
+from __future__ import annotations
+
+import click
+
+from stoker.cli.command import Command, change_options, json_option, run_argument
+from stoker.cli.commands.start.attend import attend
+from stoker.client import jobfile
+from stoker.client.client import Client
+from stoker.client.sending import without_keeping
+from stoker.errors import Conflict
+from stoker.model.run import RunState
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker resume ants-7", "continue ants-7 from its last checkpoint"),
+        ("stoker resume ants-7 --set retries=3 --on azure", "the same elsewhere, with other settings"),
+        ("stoker resume ants-7 --set budget=10", "continue a run whose budget is spent"),
+    ],
+)
+@run_argument()
+@change_options()
+@click.option("-d", "--detach", is_flag=True, help="Submit, print the run's name, and return at once.")
+@json_option()
+def resume(name: str, sets: tuple[str, ...], on: str, called: str, detach: bool, as_json: bool) -> int:
+    """Continue a failed or cancelled run from its last checkpoint.
+
+    A run that has ended keeps its end: what continues is a new run, `ants-7-r2` for `ants-7`, with the same code, data
+    and Python, the checkpoint and outputs that the old one had, and what is left of its budget. `--set` changes the
+    job. A run that is paused because its budget is spent continues itself: give it more with `--set budget=USD`.
+    Without RUN: the newest.
+    """
+    client = Client.connect()
+    old = client.run(name)
+    changes = [*sets, f"on={on}"] if on else [*sets]
+    if old.state is RunState.PAUSED:
+        _check_paused(old.name, changes, called)
+    job = jobfile.changed(client.job_to_resume(old), changes)
+    run = client.resume(old.name, job, name=called)
+    step = run.facts.start.step if run.facts.start else None
+    at = f" at step {step:g}" if step is not None else ""
+    header = f"{run.name} on {run.facts.job.on}, resumes {old.name} from its last checkpoint{at}"
+    return attend(client, run, header, detach=detach, as_json=as_json)
+
+
+def _check_paused(name: str, changes: list[str], called: str) -> None:
+    other = [one for one in changes if one.partition("=")[0].strip() != "budget"]
+    if other or called or not changes:
+        what = f"`{other[0]}` cannot be changed" if other else "it needs a larger budget"
+        raise Conflict(
+            f"`{name}` is paused, because its budget is spent: {what}",
+            hint=f"raise its budget: `stoker resume {name} --set budget=USD`; to change the rest, cancel it first",
+        )
+
+
+# `stoker rerun`: an earlier run once more.
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker rerun ants-7", "run ants-7 again and show its output"),
+        ("stoker rerun -d --set env.SEED=8", "run the newest run again with another seed, in the background"),
+        ("stoker rerun ants-7 --from-checkpoint --set env.EPOCHS=50", "train the model of ants-7 further"),
+    ],
+)
+@run_argument()
+@change_options()
+@click.option("--from-checkpoint", is_flag=True, help="Start from the last checkpoint of RUN instead of from nothing.")
+@click.option("-d", "--detach", is_flag=True, help="Submit, print the new run's name, and return at once.")
+@json_option()
+def rerun(
+    name: str, sets: tuple[str, ...], on: str, called: str, from_checkpoint: bool, detach: bool, as_json: bool
+) -> int:
+    """Run an earlier run once more, with the same code and Python.
+
+    The code, the job, the data and the Python are those of the earlier run, whatever has changed in your folder since;
+    `--set` changes the job. Secrets are taken from your environment anew. Without RUN: the newest.
+    """
+    client = Client.connect()
+    old = client.run(name)
+    job = jobfile.changed(without_keeping(old.facts.job), [*sets, f"on={on}"] if on else sets)
+    run = client.rerun(old.name, job, from_checkpoint=from_checkpoint, name=called)
+    start = ", from its last checkpoint" if run.facts.start else ""
+    header = f"{run.name} on {run.facts.job.on}, a rerun of {run.facts.rerun_of}{start}"
+    return attend(client, run, header, detach=detach, as_json=as_json)

@@ -1,0 +1,92 @@
+"""The job a command line names: a file, and what `--set` and `--on` change in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from stoker.cli.view.terminal import say
+from stoker.client import jobfile
+from stoker.client.jobfile import JobFile
+from stoker.client.settings import from_environment
+from stoker.client.shellvariables import hint, secret_kind
+from stoker.errors import BadInput, JobInvalid
+from stoker.model.commandline import NOTEBOOK, Command, commands
+from stoker.model.fields import encodable
+
+_SCRIPTS = (".py", NOTEBOOK)
+
+
+def read(file: str, sets: Sequence[str], on: str, env: Sequence[str] = ()) -> JobFile:
+    """A folder stands for the `stoker.yaml` in it, and a script for the job that runs it. `env` are variables, each
+    `NAME=value`, or a name of the shell."""
+    path = Path(file)
+    if path.is_dir():
+        path = path / "stoker.yaml"
+    sets = [*sets, f"on={on}"] if on else sets
+    source = _for_script(path, sets) if path.suffix in _SCRIPTS else jobfile.read(path, sets)
+    given = _variables(env, source.job.secrets)
+    return replace(source, job=replace(source.job, env={**source.job.env, **given})) if given else source
+
+
+def _for_script(script: Path, sets: Sequence[str]) -> JobFile:
+    """A script or a notebook in place of a job file: the job that is there for it, or else what `init` would write."""
+    folder = Path.cwd() if script.absolute().is_relative_to(Path.cwd()) else script.absolute().parent
+    inside, beside = script.absolute().relative_to(folder), folder / "stoker.yaml"
+    if not beside.is_file():
+        from stoker.client.starter import starter  # a job file says it all
+
+        say(
+            f"there is no stoker.yaml here: running {inside} as `stoker init {shlex.quote(str(inside))}` would write it"
+        )
+        return jobfile.read_text(starter(folder, inside), beside, sets)
+    source = jobfile.read(beside, sets)
+    if not any(_starts(command, inside) for command in commands(source.job.run)):
+        line = f"{'' if inside.suffix == NOTEBOOK else 'python '}{shlex.quote(str(inside))}"
+        hint = f"`stoker run --set {shlex.quote(f'run={line}')}` runs it with what else is in stoker.yaml"
+        raise BadInput(f"the stoker.yaml here is not for {inside}: it runs `{source.job.run}`", hint=hint)
+    return source
+
+
+def _starts(command: Command, script: Path) -> bool:
+    """Also as a module of a package. Not by way of `cd`, which nobody follows here."""
+    module = ".".join(script.with_suffix("").parts)
+    return PurePosixPath(command.script) == PurePosixPath(script) or command.module in (
+        module,
+        module.removesuffix(".__main__"),
+    )
+
+
+def _variables(env: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:
+    """Raises BadInput for what is missing in the shell, and for a secret, which would be kept with the run."""
+    given: dict[str, str] = {}
+    for one in env:
+        name, equals, text = one.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name.startswith("STOKER_"):
+            raise BadInput(f"--env {one}: expected NAME or NAME=VALUE", hint="such as `--env OMP_NUM_THREADS=1`")
+        value = text if equals else from_environment().variable(name)
+        if value is None:
+            raise BadInput(f"--env {name}: your shell does not have it", hint=f"`--env {name}=VALUE`, or export it")
+        if "\0" in value or not encodable(value):
+            raise BadInput(f"--env {name}: its value is not text in UTF-8")
+        if name in secrets:
+            raise BadInput(f"--env {name}: the job has it among its `secrets`", hint=f"export {name}=…")
+        if kind := secret_kind(name, value):
+            raise BadInput(
+                f"--env {name} is a secret ({kind}), and the variables of a job are kept with its runs", hint=hint(name)
+            )
+        given[name] = value
+    return given
+
+
+@contextmanager
+def located(source: JobFile) -> Iterator[None]:
+    """Whoever finds the job wrong in here, a server too, is told of with file, line and column."""
+    try:
+        yield
+    except JobInvalid as error:
+        raise source.locate(error) from None

@@ -1,0 +1,143 @@
+"""`stoker plan`: everything a run would do, with nothing done."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stoker.cli.command import Command, job_options, json_option
+from stoker.cli.commands.start import jobsource
+from stoker.cli.view import terminal, words
+from stoker.cli.view.ending import seen_from
+from stoker.cli.view.jobtext import offer_lines, settings, variables
+from stoker.cli.view.tables import pairs
+from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.client import screening
+from stoker.client.client import Client
+from stoker.client.datamark import DataUse
+from stoker.client.spelling import usd
+from stoker.client.submission import Plan
+from stoker.model.rehearsal import is_twin, twin_of
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker plan", "what `stoker run` would do"),
+        ("stoker plan --set retries=2 --json", "with another setting, for a program"),
+        ("stoker plan --on azure --hours 10 --gpu A10 --budget 20", "what 10 hours would cost, on which machines"),
+        ("stoker plan --on azure --currency EUR", "with prices in euros beside those in dollars"),
+    ],
+)
+@job_options()
+@click.option("--twin", is_flag=True, help="As it would be on the twin of that cloud.")
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="How long the work takes [as earlier runs did].")
+@click.option("--gpu", default="", metavar="MODEL", help="Short for --set gpu=MODEL, such as A10 or T4.")
+@click.option("--budget", default="", metavar="USD", help="Short for --set budget=USD.")
+@click.option("--deadline", default="", metavar="TIME", help="Short for --set deadline=TIME, such as 12h.")
+@click.option("--currency", default="USD", metavar="CODE", help="Quote prices in this currency, too.")
+@json_option()
+def command(
+    file: str,
+    sets: tuple[str, ...],
+    on: str,
+    name: str,
+    currency: str,
+    as_json: bool,
+    env: tuple[str, ...],
+    **asked: Any,
+) -> None:
+    """Show what `stoker run` would do, and do nothing.
+
+    FILE is stoker.yaml unless another is named; a folder stands for the stoker.yaml in it, and a script or notebook
+    without one for what `stoker init` would write.
+
+    Checks the job, looks through the code and the data, and asks the server where the run would go. Where that costs
+    money: every offer that fits with its price, what the run is expected to take and to cost after what earlier runs of
+    the experiment did, evictions included, and the cheapest way to meet its deadline and its budget. Nothing is sent,
+    started or spent. Budgets are in dollars, whatever else is quoted.
+
+    Before a cloud is set up, common machines are shown at the list prices that come with Stoker, and their date. With
+    --hours, --gpu, --budget or --deadline, offers on demand and spot are both shown (unless the job says
+    `spot: false`), also those that are out of reach.
+    """
+    given = {field: asked[field] for field in ("gpu", "budget", "deadline") if asked[field]}
+    sets = (*sets, *(f"{field}={value}" for field, value in given.items()))
+    source = jobsource.read(file, sets, on, env)
+    if asked["twin"]:
+        source = jobsource.read(file, sets, twin_of(source.job.on), env)
+    both = bool(given or asked["hours"])
+    with jobsource.located(source):
+        client = Client.connect()
+        plan = client.plan(source.job, source.folder)
+        costs = plan.offer is not None and plan.offer.usd_per_hour > 0
+        forecast = client.forecast(source.job, currency, hours=asked["hours"], both=both) if costs else None
+    if as_json:
+        show_json({"plan": plan, "name": name, "forecast": forecast})
+        return
+    show(f"{name or f'{plan.job.name}-<n>'} on {plan.job.on}")
+    for line in pairs(rows(plan, Path.cwd()), paint_data):
+        show(line)
+    for line in offer_lines(forecast, datetime.now(UTC), terminal.width(), paint_data) if forecast else ():
+        show(line)
+    say(f"nothing has been done; next: {_next(plan, on, twin=asked['twin'])}")
+
+
+def _next(plan: Plan, on: str, *, twin: bool) -> str:
+    """The command that does it, or what has to come before that."""
+    where = f" --on {on}" if on else ""
+    if plan.offer and plan.offer.unready and not is_twin(plan.job.on):
+        setup = "docs/guides/first-cloud-run.md shows how it is set up"
+        return f"stoker run{where} --twin rehearses it for nothing; {setup}"
+    return f"stoker run{where}{' --twin' if twin else ''}"
+
+
+def rows(plan: Plan, here: Path) -> list[tuple[str, str]]:
+    git = plan.git
+    code = f"{words.count(plan.files, 'file')}, {words.size(plan.size_bytes)} in {seen_from(str(plan.source), here)}"
+    new = f"{words.count(plan.new_files, 'file')}, {words.size(plan.new_bytes)}" if plan.new_files else "nothing"
+    branch = f" on {git.branch}" if git and git.branch else ""
+    landing = f", brought to {Path(seen_from(plan.land_in, here)) / '<run>'}" if plan.land_in else ""
+    return [
+        ("where", _where(plan)),
+        ("command", "\n".join([plan.command, *(f"${{{name}}}: {value}" for name, value in plan.meanings.items())])),
+        ("code", f"{code}; to send: {new}"),
+        ("left out", ", ".join(plan.left_out)),
+        ("git", f"{git.commit[:12]}{branch}{', with changes' if git.dirty else ''}" if git else ""),
+        ("software", plan.environment),
+        ("data", "\n".join(_data(use) + _moving(use, plan) for use in plan.data)),
+        ("outputs", f"{plan.job.outputs}{landing}"),
+        ("from shell", variables(plan.taken)),
+        ("env file", ", ".join(plan.from_file)),
+        ("secrets", ", ".join(plan.secrets)),
+        ("checked", "\n".join(screening.lines(plan.findings))),
+        ("settings", settings(plan.job)),
+        ("note", "\n".join(plan.notes)),
+        ("closed", plan.alone),
+    ]
+
+
+def _where(plan: Plan) -> str:
+    offer = plan.offer
+    place = ", ".join(filter(None, [offer.provider, offer.size, offer.place])) if offer else plan.job.on
+    price = f", from {usd(offer.usd_per_hour)} an hour" if offer and offer.usd_per_hour else ""
+    busy = f"all busy now, {words.count(plan.queued_ahead, 'run')} ahead"
+    queue = "" if plan.free is None else f", {words.count(plan.free, 'slot')} free now" if plan.free else f", {busy}"
+    return f"{place}{price}{queue}"
+
+
+def _data(use: DataUse) -> str:
+    amount = f"{words.count(use.files, 'file')}, {words.size(use.size_bytes)}"
+    return f"{use.name}: {use.where}" + (f" ({'' if use.counted else 'at least '}{amount})" if use.files else "")
+
+
+def _moving(use: DataUse, plan: Plan) -> str:
+    if use.name not in plan.to_store:
+        return ""
+    from stoker.client.datamoves import ASSUMED_BYTES_PER_S  # most data is read where it is
+
+    takes = words.duration(use.size_bytes / ASSUMED_BYTES_PER_S)
+    return f"\n  put into the store first, once you agree: about {takes} at {words.size(ASSUMED_BYTES_PER_S)}/s"

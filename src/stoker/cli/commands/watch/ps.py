@@ -1,0 +1,117 @@
+"""`stoker ps`: the runs at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import click
+
+from stoker.cli.command import Command, json_option
+from stoker.cli.view import terminal, words
+from stoker.cli.view.safetext import one_line
+from stoker.cli.view.tables import Cell, Column, table
+from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.cli.view.words import STYLES
+from stoker.client.client import Client
+from stoker.model.run import Run, RunState
+
+ACTIVE = "active"
+_ALL = 1_000_000
+_STATES = [ACTIVE, *(state.value for state in RunState)]
+_COLUMNS = (
+    Column("RUN", least=12),
+    Column("STATE"),
+    Column("AGE", right=True),
+    Column("TIME", right=True),
+    Column("ON", least=6),
+    Column("LAST METRIC", least=8),
+    Column("EXIT", right=True),
+)
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker ps", "what is under way, and the last 20"),
+        ("stoker ps --experiment ants --state failed", "failed runs of one experiment"),
+        ("stoker ps -a --sizes", "what each run takes up"),
+        ("stoker ps -a --json", "everything, for a program"),
+    ],
+)
+@click.option("-a", "--all", "everything", is_flag=True, help="Every run there is.")
+@click.option("-n", "limit", type=click.IntRange(1), default=20, metavar="N", help="How many at most.  [default: 20]")
+@click.option("--experiment", default="", metavar="NAME", help="Only runs of this job.")
+@click.option("--state", type=click.Choice(_STATES), metavar="STATE", help="Only these.")
+@click.option("--sizes", "weighed", is_flag=True, help="What each run takes up, in its store and on this computer.")
+@json_option()
+def command(everything: bool, limit: int, experiment: str, state: str | None, weighed: bool, as_json: bool) -> None:
+    """List runs: those under way first.
+
+    Under way are runs that are queued, starting or running; they are all shown, then the newest of the others. STATE
+    is one of these, or succeeded, failed, cancelled, or active for all that are under way.
+    """
+    client = Client.connect()
+    runs = _runs(client, _ALL if everything else limit, experiment, state or "")
+    sizes = client.sizes(*(run.name for run in runs)) if weighed else None
+    if as_json:
+        show_json({"runs": runs, "sizes": sizes} if sizes else {"runs": runs})
+        return
+    if not runs:
+        wanted = experiment or state
+        say("no such runs" if wanted else "no runs yet: `stoker init` writes a job file, `stoker run` runs it")
+        return
+    now = datetime.now(UTC)
+    if sizes:
+        from stoker.cli.view.sizes import tell  # few ask for it
+
+        tell(runs, sizes, now)
+        return
+    for line in table(_COLUMNS, [row(run, now) for run in runs], terminal.width(), paint_data):
+        show(line)
+    for run in runs:
+        if run.state in (RunState.STARTING, RunState.RUNNING) and run.reason and run.hint:  # somebody may have to act
+            say(f"{run.name}: {one_line(run.reason)}; {run.hint}")
+
+
+def _runs(client: Client, limit: int, experiment: str, state: str) -> list[Run]:
+    newest = client.runs(limit=limit, experiment=experiment, state=state)
+    if state or (len(newest) < limit):
+        return _active_first(newest)
+    active = client.runs(limit=_ALL, experiment=experiment, state=ACTIVE)
+    known = {run.id for run in active}
+    return _active_first([*active, *(run for run in newest if run.id not in known)])[: max(limit, len(active))]
+
+
+def _active_first(runs: Sequence[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: run.state.ended)  # stable: newest first within both
+
+
+def row(run: Run, now: datetime) -> list[Cell | str]:
+    ended = run.ended_at or now
+    took = words.duration((ended - run.started_at).total_seconds()) if run.started_at else ""
+    code = "" if run.exit_code is None else str(run.exit_code)
+    return [
+        run.name,
+        Cell(f"{run.state}, node kept" if run.kept_until else str(run.state), STYLES[run.state]),
+        words.age(run.submitted_at, now),
+        took,
+        run.job.on,
+        last_metric(run),
+        Cell(code, "error" if run.state is RunState.FAILED else ""),
+    ]
+
+
+_NOT_TELLING = {"progress", "total_steps", "total_epochs", "epoch"}  # how far it is, not how good
+
+
+def last_metric(run: Run) -> str:
+    """The one the job aims at, else the one that was reported last."""
+    target = run.job.stop_when
+    telling = [one for one in run.metrics if one not in _NOT_TELLING] or list(run.metrics)
+    name = target.metric if target and target.metric in run.metrics else (telling[-1] if telling else "")
+    if not name:
+        return ""
+    metric = run.metrics[name]
+    step = "" if metric.step is None else f" @ {words.number(metric.step)}"
+    return f"{name} {words.number(metric.last)}{step}"

@@ -1,0 +1,169 @@
+"""`stoker show`: everything about a run."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from stoker.cli.command import NEWEST, Command, json_option, run_argument
+from stoker.cli.view import terminal, words
+from stoker.cli.view.plot import plot
+from stoker.cli.view.portrait import portrait
+from stoker.cli.view.safetext import one_line
+from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.client.client import Client
+from stoker.client.handle import Run
+from stoker.client.metrics import Metrics
+from stoker.errors import Malformed, NotFound, StoreDenied, StoreUnavailable
+from stoker.model.fields import nearest
+from stoker.model.report import MetricSummary
+from stoker.model.run import Run as Facts
+from stoker.model.run import RunState
+from stoker.model.snapshot import Entry
+from stoker.model.wire import from_plain
+
+_MOST_CHARTS = 4
+_MOST_LATER = 200
+_PLOT_WIDTH = 100
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker show", "everything about the newest run"),
+        ("stoker show ants-7 --plot", "with curves of its metrics"),
+        ("stoker show ants-7 --plot val_acc", "with the curve of one of them"),
+    ],
+)
+@run_argument()
+@click.option("--plot", "metric", is_flag=False, flag_value="", default=None, metavar="[METRIC]", help="Draw curves.")
+@json_option()
+def command(name: str, metric: str | None, as_json: bool) -> None:
+    """Show everything about a run.
+
+    Its state and the reason for it, what it ran with, its attempts, what happened when, its metrics and its outputs.
+    Without RUN: the newest.
+    """
+    client = Client.connect()
+    run, metric = _meant(client, name, metric)
+    events, outputs, metrics = run.events(), [], None
+    # What is known without it is worth showing, and the events say so.
+    with suppress(StoreDenied, StoreUnavailable):
+        with suppress(Malformed):
+            outputs = output_entries(client, run)
+        metrics = run.metrics() if metric is not None or not run.state.ended else None
+    facts = run.facts if run.facts.metrics or not metrics else replace(run.facts, metrics=so_far(metrics))
+    later = resumed_by(client, facts)
+    if as_json:
+        points = {"points": list(metrics)} if metrics is not None and metric is not None else {}
+        show_json({"run": facts, "events": events, "outputs": outputs, "resumed_by": later, **points})
+        return
+    for line in portrait(facts, events, outputs, Path.cwd(), datetime.now(UTC), terminal.width(), paint_data):
+        show(line)
+    if later:
+        show("")
+        show(f"resumed by {', '.join(later)}")
+    if metrics is not None and metric is not None:
+        for line in charts(metrics, metric, min(terminal.width(), _PLOT_WIDTH)):
+            show(line)
+    if run.facts.hint:
+        say(f"hint: {run.facts.hint}")
+
+
+def _meant(client: Client, name: str, metric: str | None) -> tuple[Run, str | None]:
+    """`stoker show --plot ants-7` names a run, not a metric, unless the newest run has a metric of that name."""
+    run = client.run(name)
+    if name == NEWEST and metric and metric not in run.facts.metrics and metric not in run.metrics().names:
+        try:
+            return client.run(metric), ""
+        except NotFound:
+            pass
+    return run, metric
+
+
+def resumed_by(client: Client, facts: Facts) -> list[str]:
+    """The names of runs that continue this one."""
+    if not facts.state.ended or facts.state is RunState.SUCCEEDED:
+        return []
+    runs = client.runs(limit=_MOST_LATER, experiment=facts.experiment)
+    return [one.name for one in runs if one.resumes and one.start and one.start.run_id == facts.id]
+
+
+def output_entries(client: Client, run: Run) -> list[Entry]:
+    """The files, as far as the run has saved them."""
+    told = client.connection.get(f"/v1/runs/{run.name}/outputs")
+    return [from_plain(Entry, entry) for entry in told["entries"]]
+
+
+def so_far(metrics: Metrics) -> dict[str, MetricSummary]:
+    """The summary a run under way will have if it ends now."""
+    found: dict[str, MetricSummary] = {}
+    for name in metrics.names:
+        points = [(step, value) for step, value in metrics.series(name) if value is not None]
+        values = [value for _, value in points]
+        if values:
+            found[name] = MetricSummary(values[-1], min(values), max(values), len(values), points[-1][0])
+    return found
+
+
+def charts(metrics: Metrics, name: str, width: int) -> list[str]:
+    if name and name not in metrics.names:
+        near = nearest(name, metrics.names)
+        known = ", ".join(metrics.names) or "it has reported none"
+        raise NotFound(
+            f"the run has no metric `{name}`", hint=f"did you mean `{near}`?" if near else f"known metrics: {known}"
+        )
+    names = [name] if name else metrics.names[:_MOST_CHARTS]
+    if not names:
+        return ["", "no metrics to draw yet"]
+    height = max(6, min(16, (shutil.get_terminal_size().lines - 4) // len(names) - 4))
+    lines: list[str] = []
+    for one in names:
+        lines += ["", paint_data(one, "strong"), *plot(_series(metrics, one), width, height)]
+    left = metrics.names[_MOST_CHARTS:] if not name else []
+    return lines + ([f"also: {', '.join(left)} (draw one with --plot NAME)"] if left else [])
+
+
+def _series(metrics: Metrics, name: str) -> Sequence[tuple[float | None, float]]:
+    """Of the first rank that reports it: the others' curves would only blur it."""
+    having = [point for point in metrics if name in point.values]
+    rank = min(point.rank for point in having)
+    # The wire has no word for NaN: it comes as nothing.
+    values: list[tuple[float | None, float | None]] = [
+        (one.step, one.values[name]) for one in having if one.rank == rank
+    ]
+    return [(step, math.nan if value is None else value) for step, value in values]
+
+
+# `stoker explain`: what happened to a run and why, in sentences.
+
+
+@click.command(
+    cls=Command,
+    examples=[
+        ("stoker explain", "what became of the newest run"),
+        ("stoker explain ants-7", "of another"),
+    ],
+)
+@run_argument()
+@json_option()
+def explain(name: str, as_json: bool) -> None:
+    """Tell what happened to a run and why, in sentences.
+
+    When it started and where, what was taken away from it and with how much notice, what was safe by then and what had
+    to be done twice, what that cost; how it stands now, why, and what you can do about it. Without RUN: the newest.
+    """
+    now = datetime.now(UTC)
+    sentences = Client.connect().run(name).explain(lambda at: words.clock(at, now))
+    if as_json:
+        show_json({"sentences": sentences})
+        return
+    for sentence in sentences:
+        show(one_line(sentence))

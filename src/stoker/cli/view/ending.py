@@ -1,0 +1,142 @@
+"""How a run ended, in a line or two, and as an exit code."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from stoker.cli.view import words
+from stoker.cli.view.safetext import one_line
+from stoker.errors import BudgetReached
+from stoker.model.run import Run, RunState
+
+CANCELLED = 130
+PAUSED = BudgetReached.exit_code
+OWN_TROUBLE = 125  # clear of the script's own exit codes, as with `docker run`
+
+
+def exit_code(run: Run) -> int:
+    """The script's, where it is the script that ended."""
+    match run.state:
+        case RunState.SUCCEEDED:
+            return 0
+        case RunState.CANCELLED:
+            return CANCELLED
+        case RunState.PAUSED:
+            return PAUSED
+        case _:
+            return run.exit_code or OWN_TROUBLE
+
+
+def lines(run: Run, here: Path) -> list[str]:
+    """What to print when a run that was watched has ended. `here` is where paths are seen from."""
+    text = [_first(run) + _outputs(run, here), *_not_brought(run), *kept(run)]
+    if run.land_problem:
+        text.append(f"its outputs could not be brought back: {one_line(run.land_problem)}")
+        text.append(f"hint: `stoker fetch {run.name}` tries again")
+    elif run.hint:
+        text.append(f"hint: {one_line(run.hint)}")
+        if run.state is RunState.FAILED and resumable(run):
+            text.append(f"next: {next_command(run)}")
+    else:
+        text.append(f"next: {next_command(run)}")
+    return text
+
+
+def kept(run: Run) -> list[str]:
+    """Of a node that stays for a while, how to get in and how to give it back."""
+    if run.kept_until is None:
+        return []
+    cost = f", at ${run.attempt.offer.usd_per_hour:.2f}/h" if run.attempt and run.attempt.offer else ""
+    return [
+        f"its node is kept until {run.kept_until.astimezone():%H:%M}{cost}",
+        f"  stoker exec {run.name} -- COMMAND    look into it",
+        f"  stoker release {run.name}            give it back now",
+    ]
+
+
+def next_command(run: Run) -> str:
+    if run.state is not RunState.SUCCEEDED and resumable(run):
+        return f"stoker resume {run.name}"
+    if run.state is RunState.CANCELLED:
+        return f"stoker rerun {run.name}"
+    return f"stoker show {run.name} --plot" if run.metrics else f"stoker show {run.name}"
+
+
+def resumable(run: Run) -> bool:
+    """There is a checkpoint to continue from."""
+    return run.state.ended and (run.start is not None or any(one.saved for one in run.attempts))
+
+
+def took_s(run: Run) -> float | None:
+    """From the script's start to the end."""
+    if run.started_at is None or run.ended_at is None:
+        return None
+    return (run.ended_at - run.started_at).total_seconds()
+
+
+def seen_from(path: str, here: Path) -> str:
+    """A path as short as it can be said."""
+    try:
+        short = os.path.relpath(path, here)
+    except ValueError:  # another drive
+        return path
+    return path if short.startswith("..") else short
+
+
+def _first(run: Run) -> str:
+    seconds = took_s(run)
+    time = words.duration(seconds) if seconds is not None else ""
+    match run.state:
+        case RunState.SUCCEEDED:
+            reason = f", {one_line(run.reason)}" if run.reason else ""
+            return f"{run.name} succeeded{f' in {time}' if time else ''}{reason}"
+        case RunState.CANCELLED:
+            return f"{run.name} was cancelled{f' after {time}' if time else ''}"
+        case RunState.PAUSED:
+            return f"{run.name} is paused: {one_line(run.reason)}; everything is safe, and it goes on where it stopped"
+        case _:
+            reason = f": {one_line(run.reason)}" if run.reason else ""
+            return f"{run.name} failed{f' after {time}' if time else ''}{reason}{_code(run)}"
+
+
+def _code(run: Run) -> str:
+    """The exit code where the reason does not say it."""
+    code = exit_code(run)
+    return "" if re.search(rf"\b{code}\b", run.reason) else f" (exit code {code})"
+
+
+def _outputs(run: Run, here: Path) -> str:
+    amount = f"{words.count(run.output_files, 'file')}, {words.size(run.output_bytes)}" if run.output_files else ""
+    checkpoint = _checkpoint(run) if run.brings_checkpoint else ""
+    what = f"{'outputs' if run.output_files else 'its checkpoint'}"
+    inside = ", ".join(filter(None, [amount, checkpoint if run.output_files else _amount(run)]))
+    if not (amount or checkpoint):
+        return ""
+    return f"; {what} in {seen_from(run.landed, here)} ({inside})" if run.landed else f"; {what}: {inside}"
+
+
+def _not_brought(run: Run) -> list[str]:
+    """Where the model may be, if it is not among the outputs."""
+    text = []
+    if run.checkpoint_files and not run.brings_checkpoint:
+        text.append(f"its checkpoint ({_amount(run)}) is large: `stoker fetch {run.name} --checkpoints` brings it")
+    brought = run.output_files or run.brings_checkpoint
+    if run.state is RunState.SUCCEEDED and not brought and not text:
+        text.append(
+            f"nothing was brought back: it wrote nothing to `{one_line(run.job.outputs)}` or to its checkpoints"
+        )
+    if run.stray:
+        names = ", ".join(one_line(name) for name in run.stray)
+        how = f"`stoker fetch {run.name} --stray` brings them" if run.stray_files else "they are too large to be kept"
+        text.append(f"it left files outside its outputs: {names}; {how}")
+    return text
+
+
+def _checkpoint(run: Run) -> str:
+    return f"and its checkpoint: {_amount(run)}"
+
+
+def _amount(run: Run) -> str:
+    return f"{words.count(run.checkpoint_files, 'file')}, {words.size(run.checkpoint_bytes)}"

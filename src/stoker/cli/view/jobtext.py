@@ -1,0 +1,146 @@
+"""What a job is expected to cost, in the terminal: the offers that fit, and the cheapest way. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from stoker.cli.view import words
+from stoker.cli.view.safetext import one_line
+from stoker.cli.view.tables import Cell, Column, Paint, table
+from stoker.cli.view.words import duration
+from stoker.client.spelling import CENT, FINE, how_old, money, usd
+from stoker.model.forecast import Expectation, Forecast
+from stoker.model.job import Job
+
+_MOST = 8  # offers that are shown: nobody takes the ninth
+
+
+def offer_lines(forecast: Forecast, now: datetime, width: int, paint: Paint) -> list[str]:
+    """Nothing where nothing costs anything."""
+    if not any(one.offer.usd_per_hour for one in forecast.offers):
+        return []
+    shown = _shown(forecast.offers)
+    lines = ["", paint("offers", "strong"), *(f"  {line}" for line in _table(shown, forecast.choice, width - 2, paint))]
+    if left := len(forecast.offers) - len(shown):
+        lines.append(f"  … and {left:,} more")
+    oldest = min((one.offer.priced_at for one in shown if one.offer.priced_at), default=None)
+    lines.append(f"  prices {how_old(oldest, now)}, of a whole node: its machine and its disk")
+    lines += [f"  {line}" for line in _from_past(forecast)]
+    return [*lines, "", f"{paint('cheapest way', 'strong')}  {_choice(forecast)}"]
+
+
+def _shown(offers: Sequence[Expectation]) -> list[Expectation]:
+    """The best ones, and of every size on demand and spot at least one: people want to see what those cost, too."""
+    kinds: dict[tuple[str, bool], Expectation] = {}
+    for one in offers:
+        kinds.setdefault((one.offer.size, one.offer.spot), one)
+    wanted = {id(one) for one in [*kinds.values()][:_MOST]}
+    wanted |= {id(one) for one in [one for one in offers if id(one) not in wanted][: _MOST - len(wanted)]}
+    return [one for one in offers if id(one) in wanted]
+
+
+def _table(shown: Sequence[Expectation], choice: Expectation | None, width: int, paint: Paint) -> list[str]:
+    columns = (
+        Column(""),
+        Column("SIZE"),
+        Column("WHERE"),
+        Column("KIND"),
+        Column("AN HOUR", right=True),
+        Column("", right=True),  # in another currency
+        Column("LESS", right=True),
+        Column("EVICTIONS", right=True),
+        Column("TIME", right=True),
+        Column("COST", right=True),
+        Column("", least=16),
+    )
+    return table(columns, [_row(one, one == choice) for one in shown], width, paint)
+
+
+def _row(one: Expectation, chosen: bool) -> list[Cell]:
+    offer = one.offer
+    cells = [
+        "→" if chosen else "",
+        offer.size,
+        offer.place,
+        "spot" if offer.spot else "on demand",
+        usd(offer.usd_per_hour, FINE if offer.usd_per_hour < 10 else CENT),
+        money(offer.quoted, offer.currency) if offer.quoted is not None else "",
+        f"{100 * one.discount:.0f} %" if one.discount is not None and one.discount > 0 else "",
+        _evictions(one.evictions),
+        words.duration(one.seconds) if one.seconds is not None else "",
+        usd(one.usd) if one.usd is not None else "",
+        one.problem or _lasts(one),
+    ]
+    return [Cell(text, "good" if chosen else "faint" if one.problem else "") for text in cells]
+
+
+def _evictions(expected: float | None) -> str:
+    if not expected:
+        return ""
+    return f"{expected:.1f}" if expected >= 0.05 else "<0.1"
+
+
+def _lasts(one: Expectation) -> str:
+    """Where it is not known what the run costs, how far the budget goes."""
+    if one.lasts_s is None or one.seconds is not None:
+        return ""
+    return f"the budget lasts {words.duration(one.lasts_s)}"
+
+
+def _from_past(forecast: Forecast) -> list[str]:
+    past = forecast.past
+    if past.said_h is not None:
+        return [f"time and cost are for {past.said_h:g} hours of work; a faster machine needs fewer"]
+    if not past.runs:
+        return []
+    told = [f"time and cost are what to expect after {words.count(past.runs, 'earlier run')} of this experiment"]
+    if past.evictions_per_hour is not None:
+        hours = words.duration(past.spot_s)
+        told.append(f"which saw {words.count(past.evictions, 'eviction')} in {hours} of spot machines")
+    return [", ".join(told)]
+
+
+def _choice(forecast: Forecast) -> str:
+    choice = forecast.choice
+    if choice is None:
+        return f"there is none: {forecast.why}"
+    offer = choice.offer
+    what = f"{'spot ' if offer.spot else ''}{offer.size} in {offer.place} at {usd(offer.usd_per_hour)}/h"
+    if choice.usd is None or choice.seconds is None:
+        return f"{what}: {forecast.why}"
+    return f"{what}, {words.duration(choice.seconds)}, {usd(choice.usd)}: {forecast.why}"
+
+
+# A job in words.
+
+_WORDS = {
+    "time_limit": duration,
+    "lease": duration,
+    "deadline": duration,
+    "keep_failed": duration,
+    "budget": "${}".format,
+}
+_LONGEST = 60  # characters of a value
+_SHOWN_ELSEWHERE = ("name", "run", "source", "environment", "data", "outputs", "on", "secrets", "env_file")
+
+
+def settings(job: Job) -> str:
+    """The fields of the job that differ from what a job has by itself and have no line of their own."""
+    plain = job.plain()
+    usual = Job(name=job.name, run="true").plain()
+    changed = {key: value for key, value in plain.items() if value != usual[key] and key not in _SHOWN_ELSEWHERE}
+    return "\n".join(f"{key}: {_WORDS.get(key, _short)(value)}" for key, value in changed.items())
+
+
+def variables(given: Mapping[str, str]) -> str:
+    """`OMP_NUM_THREADS=1, PYTHONHASHSEED=0`"""
+    shown = {name: value if len(value) <= _LONGEST else f"{value[:_LONGEST]}…" for name, value in given.items()}
+    return ", ".join(f"{name}={one_line(value)}" for name, value in shown.items())
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key}={_short(item)}" for key, item in value.items() if item not in (None, "none")) or "yes"
+    return ", ".join(map(_short, value)) if isinstance(value, list) else str(value)

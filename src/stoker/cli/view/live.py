@@ -1,0 +1,256 @@
+"""Standing by a run until it has ended: what it prints goes on, and what it waits for is said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from stoker.cli.view.printer import (
+    Away,
+    Broke,
+    Changed,
+    Feed,
+    Finished,
+    Happening,
+    Printed,
+    Printer,
+    Source,
+    changes,
+    printed,
+)
+from stoker.cli.view.safetext import one_line
+from stoker.client.client import Client
+from stoker.client.handle import Run
+from stoker.client.tail import OUTAGES
+from stoker.errors import ServerUnavailable, StokerError
+from stoker.model.run import Attempt, RunState
+from stoker.model.run import Run as Facts
+
+PATIENCE_S = 1.0  # how long nothing needs to be explained
+_TICK_S = 0.2
+_ASK_EVERY_S = 2.0
+_TROUBLE_EVERY_S = 5.0  # a run that goes on as it should needs no asking
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which output to show: from attempt `first` on, of these ranks, and only what is newer than `since`. Of that
+    attempt only what comes after a rank's offset."""
+
+    first: int = 1
+    ranks: tuple[int, ...] | None = None  # None: all
+    since: datetime | None = None
+    offsets: Mapping[int, int] = field(default_factory=dict)
+
+
+EVERYTHING = Selection()
+
+
+class Watch:
+    """`why` tells what a queued run waits for."""
+
+    def __init__(self, run: Run, printer: Printer, why: Callable[[Facts], str], wanted: Selection = EVERYTHING) -> None:
+        self.run = run
+        self.printer = printer
+        self.facts = run.facts
+        self._why = why
+        self._wanted = wanted
+        self._shown = self._wanted.first - 1  # the newest attempt whose logs were opened
+        self._open: set[Source] = set()
+        self._known: set[Source] = set()  # all that were opened
+        self._listed_at = 0.0
+        self._warnings = 0  # that were said
+        self._warned_at = time.monotonic()
+        self._feed = Feed()
+        self._explained = ""
+        self._away = ""  # why server or store do not answer; empty: they do, as far as is known
+        self._quiet_since = time.monotonic()  # nothing was printed since, and the run's state did not change
+        self._asked_at = 0.0  # when the server was last asked what keeps the run
+
+    def until_end(self) -> Facts:
+        """Returns the last facts. A Ctrl-C comes out of here as KeyboardInterrupt, with the run going on."""
+        self._feed.follow(changes(self.run, self._waits))
+        while not self._over():
+            self._warn()
+            match self._feed.next(_TICK_S):
+                case Changed(facts):
+                    self._changed(facts)
+                case Printed(source, data):
+                    self._quiet_since, self._away = time.monotonic(), ""
+                    self.printer.text(source, data)
+                case Finished(source, unread):
+                    self._open.discard(source)
+                    self.printer.finish(source)
+                    if unread:
+                        self.printer.note(f"the rest of what it printed cannot be read now: {one_line(unread)}")
+                    with suppress(*OUTAGES):  # tried again while nothing happens
+                        self._open_next()
+                case Away(reason):
+                    self._tell_away(reason)
+                case Broke(error):
+                    raise error
+                case None:
+                    with suppress(*OUTAGES):  # whoever waits for its end says so
+                        self._open_next()
+                        self._explain()
+                    self.printer.status(self._meter())
+        self.printer.status("")
+        return self.facts
+
+    def _waits(self, error: StokerError) -> bool:
+        """For a server as long as it takes; for a store, until the run has ended: what it printed can be read later."""
+        if self.facts.state.ended and not isinstance(error, ServerUnavailable):
+            return False
+        self._feed.tell(Away(error.message))
+        return True
+
+    def _tell_away(self, reason: str) -> None:
+        """Once, until something is printed again."""
+        if not self._away:
+            self.printer.note(f"waiting: {one_line(reason)} (Ctrl-C ends the watching, not the run)")
+        self._away = reason
+
+    def _over(self) -> bool:
+        all_shown = not self._open and self._shown >= len(self.facts.attempts)
+        at_rest = self.facts.state.ended or self.facts.state is RunState.PAUSED
+        return at_rest and not self.facts.landing and all_shown
+
+    def _changed(self, facts: Facts) -> None:
+        if facts.state is not self.facts.state:
+            self._quiet_since = time.monotonic()
+        if facts.warned_usd > self.facts.warned_usd:
+            self.printer.note(
+                f"most of its budget of ${facts.warned_usd:.2f} is spent: see `stoker budget {facts.name}`"
+            )
+            self.printer.event("budget-warning", facts)
+        self.facts, self._away = facts, ""
+        with suppress(*OUTAGES):  # tried again while nothing happens
+            self._open_next()
+
+    def _open_next(self) -> None:
+        """Opens the logs of the next attempt once those of the one before have come to their end."""
+        self._open_late()
+        if self._open or self._shown >= len(self.facts.attempts):
+            return
+        attempt = self.facts.attempts[self._shown]
+        ranks = self._wanted.ranks if self._wanted.ranks is not None else self._all_ranks(attempt)
+        if ranks is None or (not ranks and not attempt.state.over):
+            return
+        self._shown = attempt.number
+        if attempt.number > self._wanted.first:
+            announce(self.facts, attempt.number, self.printer)
+        self._follow(Source(attempt.number, rank) for rank in ranks)
+        if not ranks:
+            self._open_next()
+
+    def _open_late(self) -> None:
+        """Where the node decides how many ranks there are, one is known only once it has printed."""
+        if self._wanted.ranks is not None or isinstance(self.facts.job.processes, int) or not self._known:
+            return
+        if self._open and not self._may_list():
+            return
+        there = {Source(log.attempt, log.rank) for log in self.run.log_list() if log.attempt == self._shown}
+        self._follow(there - self._known)
+
+    def _follow(self, sources: Iterable[Source]) -> None:
+        opened = sorted(sources, key=lambda one: one.rank)
+        self._known.update(opened)
+        self._open.update(opened)
+        self.printer.ranks = max(self.printer.ranks, sum(one.attempt == self._shown for one in self._known))
+        for source in opened:
+            self._feed.follow(self._printed(source))
+
+    def _may_list(self) -> bool:
+        now = time.monotonic()
+        if now - self._listed_at < PATIENCE_S:
+            return False
+        self._listed_at = now
+        return True
+
+    def _printed(self, source: Source) -> Iterator[Happening]:
+        offset = self._wanted.offsets.get(source.rank, 0) if source.attempt == self._wanted.first else 0
+        return printed(self.run, source, self._waits, since=self._wanted.since, offset=offset)
+
+    def _all_ranks(self, attempt: Attempt) -> tuple[int, ...] | None:
+        """None while it is not known how many there are: with one per GPU, the node decides."""
+        job = self.facts.job
+        if isinstance(job.processes, int):
+            return tuple(range(job.nodes * job.processes))
+        if attempt.started_at or attempt.state.over:
+            return tuple(sorted(log.rank for log in self.run.log_list() if log.attempt == attempt.number))
+        return None
+
+    def _warn(self) -> None:
+        """Says what the timeline warns of: a metric that the job waits for, and that does not come."""
+        job, now = self.facts.job, time.monotonic()
+        if not (job.stop_when or job.retention.best) or self.facts.state is not RunState.RUNNING:
+            return
+        if now - self._warned_at < _TROUBLE_EVERY_S:
+            return
+        self._warned_at = now
+        with suppress(*OUTAGES):
+            texts = [event.text for event in self.run.events() if event.kind == "metric-missing"]
+            for text in texts[self._warnings :]:
+                self.printer.note(one_line(text))
+            self._warnings = max(self._warnings, len(texts))
+
+    def _meter(self) -> str:
+        """What it has cost so far, once it is quiet for a moment: between lines that come one after the other it would
+        only flicker."""
+        if not self.facts.spells or time.monotonic() - self._quiet_since < PATIENCE_S:
+            return ""
+        from stoker.cli.view.words import meter_line  # only a run that costs money has one
+
+        return meter_line(self.facts, datetime.now(UTC))
+
+    def _explain(self) -> None:
+        """Says what the run waits for once that takes longer than a moment, and again where it changes."""
+        if time.monotonic() - self._quiet_since < PATIENCE_S:
+            return
+        text = self._waits_for()
+        if text and text != self._explained:
+            self._explained = text
+            self.printer.note(one_line(text))
+
+    def _waits_for(self) -> str:
+        match self.facts.state:
+            case RunState.QUEUED if self._may_ask():
+                reason = self._why(self.facts)
+                return f"waiting: {reason}" if reason else ""
+            case RunState.STARTING if self._may_ask():
+                if reason := self._why(self.facts):
+                    return f"starting: {reason}"
+                events = self.run.events()
+                return f"starting: {events[-1].text}" if events else ""
+            case RunState.RUNNING if self._may_ask(_TROUBLE_EVERY_S):
+                reason = self._why(self.facts)
+                return f"waiting: {reason}" if reason else "saving the outputs …" if not self._open else ""
+            case _ if self.facts.landing:
+                return "bringing the outputs back …"
+        return ""
+
+    def _may_ask(self, every_s: float = _ASK_EVERY_S) -> bool:
+        """Not at every tick."""
+        now = time.monotonic()
+        if now - self._asked_at < every_s:
+            return False
+        self._asked_at = now
+        return True
+
+
+def announce(facts: Facts, number: int, printer: Printer) -> None:
+    """The line between the output of two attempts: what became of the one before."""
+    before = facts.attempts[number - 2].message
+    printer.note(f"attempt {number} starts" + (f": {one_line(before)}" if before else ""))
+    printer.event("attempt", facts, attempt=number)
+
+
+# Why a run has to wait, in words.
+
+
+def why(client: Client, run: Facts) -> str:
+    """Asks the server, which sees what stands in the way; empty where nothing does."""
+    return client.run(run.name).facts.reason

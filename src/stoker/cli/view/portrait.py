@@ -1,0 +1,223 @@
+"""A run in words: the lines of `stoker show`. Pure: facts, time and width come in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from stoker.cli.view import words
+from stoker.cli.view.ending import seen_from
+from stoker.cli.view.jobtext import settings, variables
+from stoker.cli.view.safetext import one_line
+from stoker.cli.view.tables import Cell, Column, Paint, pairs, table
+from stoker.cli.view.words import ATTEMPT_STYLES, STYLES, meter_line, spent_by
+from stoker.client.packages import PYTHON
+from stoker.client.spelling import usd
+from stoker.model.report import DataFigures
+from stoker.model.run import Attempt, Event, Run, RunState
+from stoker.model.snapshot import Entry
+
+_MOST_OUTPUTS = 20
+_MOST_EVENTS = 30
+
+
+def portrait(
+    run: Run,
+    events: Sequence[Event],
+    outputs: Sequence[Entry],
+    here: Path,
+    now: datetime,
+    width: int,
+    paint: Paint,
+) -> list[str]:
+    lines = [_title(run, now, paint), *pairs(_facts(run, here, now), paint)]
+    for title, rows in (
+        ("attempts", _attempts(run, now, width, paint)),
+        ("timeline", _timeline(events, now, width, paint)),
+        ("metrics", metric_table(run, width - 2, paint)),
+        ("outputs", _outputs(outputs, width, paint)),
+    ):
+        lines += ["", paint(title, "strong"), *(f"  {row}" for row in rows)] if rows else []
+    return lines
+
+
+def _title(run: Run, now: datetime, paint: Paint) -> str:
+    parts = [paint(str(run.state), STYLES[run.state])]
+    if run.exit_code is not None and run.state is RunState.FAILED:
+        signal = words.signal_name(run.exit_code)
+        parts.append(f"exit code {run.exit_code}" + (f" ({signal})" if signal else ""))
+    if run.started_at:
+        took = words.duration(((run.ended_at or now) - run.started_at).total_seconds())
+        during = "for" if run.ended_at is None else "in" if run.state is RunState.SUCCEEDED else "after"
+        parts.append(f"{during} {took}")
+    return f"{paint(run.name, 'strong')} {' '.join(parts)}" + (f": {one_line(run.reason)}" if run.reason else "")
+
+
+def _checkpoint(run: Run) -> str:
+    if not run.checkpoint_files:
+        return ""
+    amount = f"{words.count(run.checkpoint_files, 'file')}, {words.size(run.checkpoint_bytes)}"
+    return amount if run.landed and run.brings_checkpoint else f"{amount}: stoker fetch {run.name} --checkpoints"
+
+
+def _facts(run: Run, here: Path, now: datetime) -> list[tuple[str, str]]:
+    by = f" by {run.person}" if run.person else ""
+    landed = f" in {seen_from(run.landed, here)}" if run.landed else ""
+    amount = f"{words.count(run.output_files, 'file')}, {words.size(run.output_bytes)}" if run.output_files else ""
+    return [
+        ("command", run.job.run),
+        ("on", run.job.on),
+        ("submitted", f"{words.clock(run.submitted_at, now)}{by}, {words.age(run.submitted_at, now)} ago"),
+        ("rerun of", run.rerun_of),
+        ("resumes" if run.resumes else "starts from", _start(run)),
+        ("code", _code(run)),
+        ("software", _software(run)),
+        ("data", "\n".join(_data(run))),
+        ("cost", _cost(run, now)),
+        ("outputs", f"{amount}{landed}" if amount else ""),
+        ("checkpoint", _checkpoint(run)),
+        ("elsewhere", f"{', '.join(run.stray)}: stoker fetch {run.name} --stray" if run.stray_files else ""),
+        ("node", _kept(run, now)),
+        ("closed", run.alone),
+        ("trouble", f"outputs could not be brought back: {run.land_problem}" if run.land_problem else ""),
+        ("from shell", variables(run.here)),
+        ("secrets", ", ".join(run.job.secrets)),
+        ("settings", settings(run.job)),
+    ]
+
+
+def _start(run: Run) -> str:
+    if run.start is None:
+        return ""
+    at = f" (step {run.start.step:g})" if run.start.step is not None else ""
+    return f"the last checkpoint of {run.start.name}{at}"
+
+
+def _kept(run: Run, now: datetime) -> str:
+    if run.kept_until is None:
+        return ""
+    left = words.duration((run.kept_until - now).total_seconds())
+    return f"kept for {left}: stoker exec {run.name} -- COMMAND looks into it, stoker release {run.name} gives it back"
+
+
+def _cost(run: Run, now: datetime) -> str:
+    if not run.spells:
+        return ""
+    so_far = meter_line(run, now) or usd(spent_by(run, now))
+    return f"{so_far}; where it went: stoker receipt {run.name}"
+
+
+def _data(run: Run) -> list[str]:
+    """Where each input is, and how the newest attempt came by it."""
+    lines = [f"{name}: {where}" for name, where in run.data.items()]
+    for name, order in run.inputs.items():
+        seen = run.data_figures.get(name)
+        lines.append(f"{name}: {order.label}" + (f", {data_figures(seen)}" if seen and seen.way else ""))
+    return lines
+
+
+def data_figures(seen: DataFigures) -> str:
+    """How an input was read: how much came from where, how fast, and how much of the time went into waiting for it."""
+    if seen.way == "link":
+        parts = [f"linked, {words.count(seen.files, 'file')}, {words.size(seen.size_bytes)}"]
+    else:
+        how = {"download": "downloaded", "mount": "mounted"}.get(seen.way, seen.way)
+        rate = seen.read_bytes / seen.stage_s / 1e9 if seen.stage_s and seen.way == "download" else 0.0
+        speed = f" at {rate:.2f} GB/s" if rate >= 0.005 else ""
+        parts = [f"{how}, {words.size(seen.read_bytes)} of {words.size(seen.size_bytes)} read from the store{speed}"]
+    if seen.cached_bytes:
+        parts.append(f"{words.size(seen.cached_bytes)} from the cache")
+    return f"{', '.join(parts)}; {100 * seen.wait_share:.1f} % of the time was waiting for it"
+
+
+def _code(run: Run) -> str:
+    if run.git is None:
+        return f"snapshot {run.snapshot[:12]}"
+    branch = f" on {run.git.branch}" if run.git.branch else ""
+    return f"snapshot {run.snapshot[:12]}, git {run.git.commit[:12]}{branch}{', with changes' if run.git.dirty else ''}"
+
+
+def _software(run: Run) -> str:
+    """What was there; before anybody knows, what is wanted."""
+    environment, packages = run.job.environment, dict(run.packages)
+    named = environment.requirements or environment.image or environment.dockerfile
+    version = packages.pop(PYTHON, "")
+    there = f"{words.count(len(packages), 'package')}" if packages else ""
+    if run.software and version:
+        where = f" from {named}" if named else ""
+        return f"Python {version} on the node with {there or 'no packages'}{where}"
+    if run.software:
+        wanted = f"{named}" if named else f"{words.count(run.software.packages, 'package')}"
+        return f"Python {run.software.python} with {wanted}, to be installed on the node"
+    if named:
+        return f"{named}, {there}" if there else named
+    return f"{environment.python or run.python}" + (f", {there}" if there else "")
+
+
+def _attempts(run: Run, now: datetime, width: int, paint: Paint) -> list[str]:
+    columns = (
+        Column("#", right=True),
+        Column("STATE"),
+        Column("ASKED"),
+        Column("WAITED", right=True),
+        Column("TIME", right=True),
+        Column("EXIT", right=True),
+        Column("", least=16),
+    )
+    return table(columns, [_attempt(one, now) for one in run.attempts], width - 2, paint) if run.attempts else []
+
+
+def _attempt(one: Attempt, now: datetime) -> list[Cell | str]:
+    waited = words.duration((one.started_at - one.asked_at).total_seconds()) if one.started_at else ""
+    took = words.duration(((one.ended_at or now) - one.started_at).total_seconds()) if one.started_at else ""
+    return [
+        str(one.number),
+        Cell(str(one.outcome or one.state), ATTEMPT_STYLES[one.state]),
+        words.clock(one.asked_at, now),
+        waited,
+        took,
+        "" if one.exit_code is None else str(one.exit_code),
+        one.message,
+    ]
+
+
+def _timeline(events: Sequence[Event], now: datetime, width: int, paint: Paint) -> list[str]:
+    """The first and the newest, where there are very many."""
+    shown = list(events)
+    if len(shown) > _MOST_EVENTS:
+        half = _MOST_EVENTS // 2
+        gap = Event(shown[half].at, "", f"… {len(shown) - 2 * half:,} more …")
+        shown = [*shown[:half], gap, *shown[-half:]]
+    columns = (Column("AT"), Column("AFTER", right=True), Column("WHAT", least=16))
+    start = shown[0].at if shown else now
+    rows = [[words.clock(one.at, now), words.duration((one.at - start).total_seconds()), one.text] for one in shown]
+    return table(columns, rows, width - 2, paint) if rows else []
+
+
+def metric_table(run: Run, width: int, paint: Paint) -> list[str]:
+    columns = (
+        Column("NAME", least=12),
+        Column("LAST", right=True),
+        Column("LEAST", right=True),
+        Column("MOST", right=True),
+        Column("STEP", right=True),
+        Column("POINTS", right=True),
+    )
+    rows = [
+        [
+            name,
+            *map(words.number, (metric.last, metric.least, metric.most)),
+            "" if metric.step is None else words.number(metric.step),
+            f"{metric.count:,}",
+        ]
+        for name, metric in run.metrics.items()
+    ]
+    return table(columns, rows, width, paint) if rows else []
+
+
+def _outputs(outputs: Sequence[Entry], width: int, paint: Paint) -> list[str]:
+    columns = (Column("FILE", least=20), Column("SIZE", right=True))
+    rows = [[entry.path, words.size(entry.size_bytes)] for entry in outputs[:_MOST_OUTPUTS]]
+    left = len(outputs) - len(rows)
+    return table(columns, rows, width - 2, paint) + ([f"… and {left:,} more"] if left else []) if rows else []
