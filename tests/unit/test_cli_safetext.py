@@ -17,7 +17,7 @@ from stoker.cli.view import terminal
 from stoker.cli.view.safetext import harmless_json, one_line, visible
 from stoker.cli.view.terminal import STYLES, finished, paint, say, show, show_json
 
-COMMANDS = Path(terminal.__file__).parent
+COMMANDS = Path(terminal.__file__).parents[1]
 ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb]")
 PIECES = [
     "\x1b",

@@ -1,4 +1,4 @@
-"""What a job is expected to cost, in the terminal: the offers that fit, and the cheapest way. Pure."""
+"""A job in words, and what it is expected to cost: the offers that fit, and the cheapest way. Pure."""
 
 from __future__ import annotations
 
@@ -112,8 +112,6 @@ def _choice(forecast: Forecast) -> str:
         return f"{what}: {forecast.why}"
     return f"{what}, {words.duration(choice.seconds)}, {usd(choice.usd)}: {forecast.why}"
 
-
-# A job in words.
 
 _WORDS = {
     "time_limit": duration,

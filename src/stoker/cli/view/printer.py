@@ -1,4 +1,4 @@
-"""Where the output of a run goes: text as its script wrote it, or lines of JSON."""
+"""The output of a run: one stream of what happens to it and what its ranks print, shown as text or lines of JSON."""
 
 from __future__ import annotations
 
@@ -137,9 +137,6 @@ class JsonPrinter:
         if source not in self._decoders:
             self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
         return self._decoders[source]
-
-
-# What happens to a run, from several sources at once, as one stream: its facts, and what each rank prints.
 
 
 @dataclass(frozen=True, slots=True)

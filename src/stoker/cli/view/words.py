@@ -1,4 +1,6 @@
-"""Values as people read and write them: times, sizes, counts and numbers. Pure: the time of day comes in."""
+"""Values as people read and write them: times, sizes, numbers, states and costs so far. Pure: the time of day comes
+in.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +72,6 @@ def moment(text: str, now: datetime) -> datetime:
         raise BadInput(f"--since: found `{text}`, expected {expected}") from None
 
 
-# How states look and read.
-
 STYLES: dict[RunState, str] = {
     RunState.QUEUED: "faint",
     RunState.STARTING: "busy",
@@ -95,9 +95,6 @@ ATTEMPT_STYLES: dict[AttemptState, str] = {
     AttemptState.EVICTED: "warn",
     AttemptState.MOVED: "",
 }
-
-
-# The line that says what a run has cost so far, while somebody watches it.
 
 
 def meter_line(run: Run, now: datetime) -> str:

@@ -1,4 +1,4 @@
-"""`stoker cleanup`: what is left, and its removal."""
+"""`stoker cleanup`: what is left in clouds, and its removal; and what one run has left, said at its end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stoker cancel`: the early end of runs."""
+"""`stoker cancel`, `budget`, `evict` and `release`: what a run is told while it is there."""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ def cancel(names: tuple[str, ...], yes: bool, as_json: bool) -> int:
     return 0
 
 
-# `stoker budget`: what a run may cost in all.
-
 NONE = "none"
 
 
@@ -99,9 +97,6 @@ def lines(run: Run) -> list[str]:
     return said
 
 
-# `stoker evict`: the drill for losing a machine.
-
-
 @click.command(
     cls=Command,
     examples=[
@@ -138,9 +133,6 @@ def seconds(text: str) -> float:
         return Duration().read(text, "--notice")
     except Problems as found:
         raise BadInput(str(found.problems[0])) from None
-
-
-# `stoker release`: the early end of a node that was kept.
 
 
 @click.command(

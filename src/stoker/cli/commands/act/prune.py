@@ -1,4 +1,4 @@
-"""`stoker prune`: old runs that are no longer wanted."""
+"""`stoker prune` and `stoker rm`: runs that are no longer wanted."""
 
 from __future__ import annotations
 
@@ -125,9 +125,6 @@ def _seconds(text: str) -> float:
         return Duration().read(text, "--older-than")
     except Problems as found:
         raise BadInput(str(found.problems[0])) from None
-
-
-# `stoker rm`: runs that are no longer wanted.
 
 
 @click.command(

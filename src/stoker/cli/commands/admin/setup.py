@@ -1,4 +1,6 @@
-"""Commands that are made for each provider from what it says of itself: `stoker admin setup PROVIDER`."""
+"""`stoker admin setup PROVIDER`: shows what it makes and what that costs, asks, makes it, and writes the hand-over.
+First, how commands are made for each provider from what it says of itself.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,6 @@ def _option(one: Option) -> click.Option:
 def _twin(name: str) -> click.Option:
     return click.Option(["--twin"], is_flag=True, help=f"On the twin of {name} instead: a rehearsal, for nothing.")
 
-
-# `stoker admin setup PROVIDER`: shows what it makes and what that costs, asks, makes it, and writes the hand-over.
 
 _COLUMNS = (
     Column("RESOURCE"),

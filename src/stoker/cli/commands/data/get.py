@@ -1,4 +1,4 @@
-"""Names of datasets, for the shell that completes them."""
+"""`stoker data get` and `stoker data verify`: what is in a store, downloaded or verified."""
 
 from __future__ import annotations
 
@@ -38,8 +38,6 @@ def dataset_names(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     looking.join(_COMPLETION_S)
     return list(found)
 
-
-# `stoker data get` and `stoker data verify`: what is in a store, brought here or read through.
 
 _MOST_FAULTS = 20
 

@@ -1,4 +1,4 @@
-"""`stoker completion`: the shell finishes what is typed."""
+"""`stoker completion` and `stoker schema`: what shells and editors complete with."""
 
 from __future__ import annotations
 
@@ -36,9 +36,6 @@ def command(shell: str, as_json: bool) -> None:
         show_json({"shell": shell, "script": script})
     else:
         show(script)
-
-
-# `stoker schema`: the job file, as editors understand it.
 
 
 @click.command(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from stoker.cli.command import Command, Group, json_option
-from stoker.cli.commands.setup import store as storefindings
+from stoker.cli.commands.setup import store
 from stoker.cli.view import terminal
 from stoker.cli.view.tables import Cell, Column, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
@@ -136,7 +136,7 @@ def _facts(found: Handover) -> list[tuple[str, str]]:
 def _tell(joined: Joined) -> None:
     found = joined.handover
     if not joined.works:
-        for line in storefindings.lines(joined.findings):
+        for line in store.lines(joined.findings):
             show(line)
         say(f"the store of {found.name} does not work with this login, so nothing was changed")
         for line in found.login:

@@ -1,4 +1,4 @@
-"""`stoker resume`: a run that did not succeed, from its last checkpoint."""
+"""`stoker resume` and `stoker rerun`: an earlier run from its last checkpoint, or once more."""
 
 from __future__ import annotations
 
@@ -54,9 +54,6 @@ def _check_paused(name: str, changes: list[str], called: str) -> None:
             f"`{name}` is paused, because its budget is spent: {what}",
             hint=f"raise its budget: `stoker resume {name} --set budget=USD`; to change the rest, cancel it first",
         )
-
-
-# `stoker rerun`: an earlier run once more.
 
 
 @click.command(

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from stoker.cli.view import ending, terminal
-from stoker.cli.view import live as queueing
+from stoker.cli.view import ending, live, terminal
 from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.live import Watch
 from stoker.cli.view.printer import JsonPrinter, Printer, TextPrinter
@@ -38,7 +37,7 @@ def attend(client: Client, run: Run, *header: str, detach: bool, as_json: bool) 
             show(run.name)
         printer.note(f"next: stoker logs -f {run.name}")
         return 0
-    watch = Watch(run, printer, partial(queueing.why, client))
+    watch = Watch(run, printer, partial(live.why, client))
     try:
         facts = _with_outputs(run, watch.until_end())
     except KeyboardInterrupt:

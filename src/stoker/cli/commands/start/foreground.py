@@ -7,8 +7,7 @@ import sys
 from contextlib import suppress
 
 from stoker.cli.commands.start.attend import conclude
-from stoker.cli.view import live as queueing
-from stoker.cli.view import terminal
+from stoker.cli.view import live, terminal
 from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.printer import TextPrinter
 from stoker.cli.view.safetext import one_line
@@ -63,7 +62,7 @@ def _stand_by(client: Client, run: Run) -> None:
             if attempt and attempt.number > shown and (attempt.started_at or attempt.state.over):
                 shown = attempt.number
                 _give(run, facts, shown)
-        reason = queueing.why(client, run.facts) if run.state is RunState.QUEUED else ""
+        reason = live.why(client, run.facts) if run.state is RunState.QUEUED else ""
         if reason and reason != told:
             told = reason
             say(f"waiting: {one_line(reason)}")

@@ -1,4 +1,4 @@
-"""`stoker cost`: what runs have cost, by experiment, person, day or cluster."""
+"""`stoker cost` and `stoker receipt`: what runs have cost, and where the money of one went."""
 
 from __future__ import annotations
 
@@ -79,9 +79,6 @@ def _row(row: CostRow, amount: str) -> list[Cell]:
     per_hour = f"{usd(row.usd_per_hour)}/h" if row.usd_per_hour else ""
     time = words.duration(float(row.seconds))
     return [Cell(row.name or _NOBODY), Cell(str(row.runs)), Cell(time), Cell(per_hour), Cell(amount)]
-
-
-# `stoker receipt`: where the money and the minutes of a run went.
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""`stoker show`: everything about a run."""
+"""`stoker show` and `stoker explain`: everything about a run, in figures or in sentences."""
 
 from __future__ import annotations
 
@@ -140,9 +140,6 @@ def _series(metrics: Metrics, name: str) -> Sequence[tuple[float | None, float]]
         (one.step, one.values[name]) for one in having if one.rank == rank
     ]
     return [(step, math.nan if value is None else value) for step, value in values]
-
-
-# `stoker explain`: what happened to a run and why, in sentences.
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""`stoker ssh`: a shell on the node of a run, and its ports on this computer."""
+"""`stoker ssh` and `stoker exec`: a shell, ports or a command on the node of a run."""
 
 from __future__ import annotations
 
@@ -116,9 +116,6 @@ def _become(words: Sequence[str]) -> int:
     finally:
         signal.signal(signal.SIGINT, before)
     return code if code >= 0 else 128 - code
-
-
-# `stoker exec`: a command on the node of a run.
 
 
 @click.command(
