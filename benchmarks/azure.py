@@ -15,9 +15,9 @@ from typing import TypeVar
 
 from benchmarks.commands import CommandFailed, clean_environment, workplace
 from benchmarks.measure import Goal, Plan, Result
-from stoker.client import launch, twin
-from stoker.client.client import Client
-from stoker.client.handle import Run
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.local import launch, twin
 from stoker.client.settings import Settings, from_environment
 from stoker.model.job import Job, Spot
 

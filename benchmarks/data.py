@@ -30,7 +30,7 @@ from pathlib import Path
 from stoker.client.data.adopting import Adopting
 from stoker.client.data.folder import look
 from stoker.client.progress import Progress
-from stoker.client.statindex import StatIndex
+from stoker.client.source.statindex import StatIndex
 from stoker.model.dataset import Manifest
 from stoker.stores.folder.store import FolderStore
 

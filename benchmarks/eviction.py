@@ -21,7 +21,7 @@ from stoker.agent.checkpoints.commits import Checkpoints
 from stoker.agent.checkpoints.openfiles import Opened
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.machine.machine import NodeFolder
-from stoker.client.handle import Run
+from stoker.client.api.handle import Run
 from stoker.model import layout
 from stoker.model.job import Job
 from stoker.model.orders import Orders

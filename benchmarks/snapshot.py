@@ -14,11 +14,11 @@ from benchmarks import peers
 from benchmarks.commands import Command, clean_environment, on_pipe, workplace
 from benchmarks.measure import Goal, Plan, Result
 from benchmarks.subject import Stoker, installed
-from stoker.client import tree
+from stoker.client.source import tree
 
 FILES_PER_FOLDER = 100
 FILE_BYTES = 2000
-SCAN = "stoker.client.tree.scan"
+SCAN = "stoker.client.source.tree.scan"
 PLAN = "stoker plan, over a tree of one file"
 RUN = "stoker run --detach, over a tree of one file"
 FIRST_FILES = 5_000

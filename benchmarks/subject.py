@@ -12,8 +12,8 @@ from types import TracebackType
 
 from benchmarks.commands import Command, clean_environment
 from benchmarks.peers import PEERS, make_venv
-from stoker.client import launch
-from stoker.client.client import Client
+from stoker.client.api.client import Client
+from stoker.client.local import launch
 from stoker.client.settings import Settings, from_environment
 
 REPOSITORY = Path(__file__).parent.parent

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stoker.checkpoint.log import log, should_stop
-    from stoker.client.client import Client
-    from stoker.client.handle import Run
-    from stoker.client.sdk import cost, run
+    from stoker.client.api.client import Client, cost, run
+    from stoker.client.api.handle import Run
     from stoker.model.job import DataInput, Environment, Job, Spot
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Client": "stoker.client.client",
+    "Client": "stoker.client.api.client",
     "DataInput": "stoker.model.job",
     "Environment": "stoker.model.job",
     "Job": "stoker.model.job",
-    "Run": "stoker.client.handle",
+    "Run": "stoker.client.api.handle",
     "Spot": "stoker.model.job",
-    "cost": "stoker.client.sdk",
+    "cost": "stoker.client.api.client",
     "log": "stoker.checkpoint.log",
-    "run": "stoker.client.sdk",
+    "run": "stoker.client.api.client",
     "should_stop": "stoker.checkpoint.log",
 }
 

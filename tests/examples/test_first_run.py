@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stoker.client import jobfile
+from stoker.client.submit import jobfile
 
 FOLDER = Path(__file__).parents[2] / "examples" / "first_run"
 

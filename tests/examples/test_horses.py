@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from project import ROOT, Project
 
-from stoker.client import jobfile
+from stoker.client.submit import jobfile
 
 pytestmark = pytest.mark.timeout(300)  # importing Keras takes long on a busy machine
 HORSES = Project("horses_or_humans")

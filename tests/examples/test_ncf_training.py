@@ -20,7 +20,7 @@ from project import Project, environment
 from torch.nn import functional
 
 from stoker.checkpoint import Checkpoint
-from stoker.client import jobfile
+from stoker.client.submit import jobfile
 
 pytestmark = pytest.mark.timeout(300)  # importing torch takes long on a busy machine
 NCF = Project("ncf")

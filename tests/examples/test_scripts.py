@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from shapes import SCRIPTS, SHAPES
 
-from stoker.client import jobfile
-from stoker.client.starter import propose
+from stoker.client.script.starter import propose
+from stoker.client.submit import jobfile
 
 
 def test_every_folder_of_scripts_is_tried():

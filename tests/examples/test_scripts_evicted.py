@@ -15,9 +15,9 @@ import pytest
 from project import ROOT
 from shapes import SCRIPTS, SHAPES, Shape
 
-from stoker.client import launch
-from stoker.client.client import Client
-from stoker.client.handle import Run
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.local import launch
 from stoker.client.settings import Settings, from_environment
 
 BESIDE = ROOT / ".services"

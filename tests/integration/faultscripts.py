@@ -14,8 +14,8 @@ from urllib.error import URLError
 from azuretwin import TRAIN, Cloud, weights_after
 from shell import Shell
 
-from stoker.client.client import Client
-from stoker.client.nodes import Nodes
+from stoker.client.api.client import Client
+from stoker.client.api.leftovers import Nodes
 from stoker.client.settings import from_environment
 from stoker.errors import StokerError
 from stoker.model.job import Job

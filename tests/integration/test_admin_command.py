@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stoker.cli import answer
-from stoker.client import groundwork
+from stoker.client.local import groundwork
 from stoker.model.groundwork import Asked
 from stoker.providers.azure.setupcloud import open_cloud
 from stoker.providers.azure.setupresources import GROUPS_API, Wanted

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from shell import Shell
 
-from stoker.client.http import Line
+from stoker.client.api.http import Line
 
 JOB = {"name": "job", "run": "true"}
 RUN = {"key": "k", "job": JOB, "snapshot": "0" * 64, "python": "python3"}

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case, GenerationMode, checks
 from shell import Shell
 
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
 
 CHECKS = (

@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 from shell import Shell
 
-from stoker.client.connection import Address, Connection
+from stoker.client.api.connection import Address, Connection
 
 HALF_OPEN = 1200
 QUICK_S = 5.0  # on a machine that is busy with other tests

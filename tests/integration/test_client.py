@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client import launch
-from stoker.client.client import Client
+from stoker.client.api.client import Client
+from stoker.client.local import launch
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import BadInput, Conflict, HomeUnusable, JobInvalid, NotFound, RunFailed, ServerUnavailable
 from stoker.model.job import Job

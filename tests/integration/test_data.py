@@ -21,14 +21,13 @@ from shell import Shell
 
 from faultproxy import FaultProxy, Kind, run_proxy
 from services import KEY, Azurite, S3Server
-from stoker.client import launch
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.client.data import putting
 from stoker.client.data.datasets import Datasets
 from stoker.client.data.putting import Put, Wish
-from stoker.client.data.reaching import Reached, Reaching
-from stoker.client.data.registry import Registry
+from stoker.client.data.registry import Reached, Reaching, Registry
 from stoker.client.data.verifying import Wrong
+from stoker.client.local import launch
 from stoker.client.progress import Progress
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, Corrupt, DatasetRefused, FileChanged, Missing, NotFound, StoreFailed

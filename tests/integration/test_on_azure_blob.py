@@ -108,7 +108,7 @@ def started(shell: Shell, run: str, attempt: int = 1) -> None:
 
 def kept(shell: Shell, run: str) -> int:
     """How many checkpoints the store has of it."""
-    from stoker.client.client import Client
+    from stoker.client.api.client import Client
     from stoker.client.settings import from_environment
 
     connection = Client.connect(from_environment(shell.environ)).connection

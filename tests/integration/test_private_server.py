@@ -16,7 +16,7 @@ import pytest
 from shell import Shell
 from stranger import NOBODY, as_nobody, listening
 
-from stoker.client.http import Line, Refused
+from stoker.client.api.http import Line, Refused
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="nobody else can be played without being root")
 

@@ -12,7 +12,7 @@ from softwaresite import Site
 from stoker.client.settings import Settings, from_environment
 from stoker.client.software.resolving import resolve
 from stoker.client.software.taking import Along, files, take
-from stoker.client.tree import scan
+from stoker.client.source.tree import scan
 from stoker.errors import JobInvalid
 from stoker.model.job import Job
 from stoker.model.software import is_ours

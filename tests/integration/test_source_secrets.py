@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shell import Shell
 
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import SnapshotRefused
 from stoker.model.job import Job

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from shell import Shell
 
+from stoker.client.local.workspace import Workspaces
 from stoker.client.settings import from_environment
-from stoker.client.workspace import Workspaces
 from stoker.errors import Conflict
 from stoker.model.handover import Handover, TeamStore
 

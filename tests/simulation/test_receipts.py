@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.client.explain import explain
+from stoker.client.report.explain import explain
 from stoker.engine.costing import costs
 from stoker.engine.meter import spent
 from stoker.engine.receipt import receipt

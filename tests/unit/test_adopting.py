@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.data.adopters import LEAST_FILES
-from stoker.client.data.adopting import Adopting
+from stoker.client.data.adopting import LEAST_FILES, Adopting
 from stoker.client.data.folder import look
 from stoker.client.progress import Progress
-from stoker.client.statindex import StatIndex
+from stoker.client.source.statindex import StatIndex
 from stoker.errors import DatasetRefused
 from stoker.stores.folder.store import FolderStore
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from stoker.cli.commands.act.cleanup import left
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.model.node import Offer
 from stoker.model.run import Attempt, AttemptState, Run
 

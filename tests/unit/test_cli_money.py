@@ -24,8 +24,8 @@ from stoker.cli.view.portrait import portrait
 from stoker.cli.view.printer import Source, TextPrinter
 from stoker.cli.view.receipttext import receipt_lines, short
 from stoker.cli.view.words import meter_line
-from stoker.client.receiptwords import figures, left_words
-from stoker.client.spelling import how_old, money, step, usd
+from stoker.client.report.receipt import figures, left_words
+from stoker.client.report.spelling import how_old, money, step, usd
 from stoker.engine.costing import costs
 from stoker.engine.forecast import forecast
 from stoker.engine.receipt import receipt

@@ -19,8 +19,8 @@ from stoker.cli.commands.watch.show import charts, so_far
 from stoker.cli.view import ending
 from stoker.cli.view.jobtext import settings
 from stoker.cli.view.portrait import portrait
-from stoker.client.comparison import Change, Difference, MetricPair
-from stoker.client.metrics import Metrics, Point
+from stoker.client.api.metrics import Metrics, Point
+from stoker.client.report.comparison import Change, Difference, MetricPair
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
 from stoker.model.job import Job

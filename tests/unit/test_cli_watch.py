@@ -14,8 +14,8 @@ import pytest
 from stoker.cli.view import live as watching
 from stoker.cli.view.live import Selection, Watch
 from stoker.cli.view.printer import Source
-from stoker.client.handle import Log
-from stoker.client.handle import Run as Handle
+from stoker.client.api.handle import Log
+from stoker.client.api.handle import Run as Handle
 from stoker.errors import Denied, NotFound, ServerUnavailable, StoreDenied, StoreUnavailable
 from stoker.model.money import Spell
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState

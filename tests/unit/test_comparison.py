@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stoker.client.comparison import Change, MetricPair, compare
+from stoker.client.report.comparison import Change, MetricPair, compare
 from stoker.model.report import MetricSummary
 from stoker.model.run import Run
 from stoker.model.snapshot import Entry, EntryKind, Snapshot

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from stoker.client.connection import Address, Connection, error_from
-from stoker.client.tail import Tail
+from stoker.client.api.connection import Address, Connection, error_from
+from stoker.client.api.tail import Tail
 from stoker.errors import (
     BadInput,
     Conflict,

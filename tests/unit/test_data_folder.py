@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.data.folder import clashes, look
-from stoker.client.data.hashing import hashes
-from stoker.client.statindex import StatIndex
+from stoker.client.data.folder import clashes, hashes, look
+from stoker.client.source.statindex import StatIndex
 from stoker.errors import DatasetRefused
 
 

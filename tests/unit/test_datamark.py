@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client import datamark
+from stoker.client.data import marks
 from stoker.errors import JobInvalid
 from stoker.model.job import Job
 
@@ -20,21 +20,21 @@ def test_a_folder_is_counted_with_everything_below_it(tmp_path: Path):
     (tmp_path / "images" / "deep" / "b").write_bytes(b"123")
     os.utime(tmp_path / "images" / "a", (0, 1_700_000_000))
     os.utime(tmp_path / "images" / "deep" / "b", (0, 1_600_000_000))
-    (use,) = datamark.look(job(x="images"), tmp_path)
+    (use,) = marks.look(job(x="images"), tmp_path)
     assert (use.where, use.files, use.size_bytes) == (str(tmp_path / "images"), 2, 8)
     assert use.mark == "2 files, 8 bytes, newest 2023-11-14T22:13:20+00:00"
 
 
 def test_the_mark_changes_with_the_data(tmp_path: Path):
     (tmp_path / "a").write_bytes(b"1")
-    (before,) = datamark.look(job(x="a"), tmp_path)
+    (before,) = marks.look(job(x="a"), tmp_path)
     (tmp_path / "a").write_bytes(b"12")
-    (after,) = datamark.look(job(x="a"), tmp_path)
+    (after,) = marks.look(job(x="a"), tmp_path)
     assert before.mark != after.mark
 
 
 def test_a_url_or_a_dataset_is_left_to_the_server(tmp_path: Path):
-    url, dataset = datamark.look(job(x="s3://bucket/x", y={"dataset": "ants@3"}), tmp_path)
+    url, dataset = marks.look(job(x="s3://bucket/x", y={"dataset": "ants@3"}), tmp_path)
     assert (url.where, url.mark) == ("s3://bucket/x", "")
     assert (dataset.where, dataset.mark) == ("dataset ants@3", "")
 
@@ -42,7 +42,7 @@ def test_a_url_or_a_dataset_is_left_to_the_server(tmp_path: Path):
 def test_every_path_that_is_missing_is_named_with_the_nearest(tmp_path: Path):
     (tmp_path / "images").mkdir()
     with pytest.raises(JobInvalid) as caught:
-        datamark.look(job(x="imagse", y="/nowhere/at/all", z="images"), tmp_path)
+        marks.look(job(x="imagse", y="/nowhere/at/all", z="images"), tmp_path)
     first, second = caught.value.problems
     assert (first.field, first.found, first.nearest) == ("data.x", "`imagse`", "images")
     assert (second.field, second.nearest) == ("data.y", "")
@@ -52,5 +52,5 @@ def test_an_empty_folder_and_a_link_in_circles_do_no_harm(tmp_path: Path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "loop").symlink_to(tmp_path / "d")
     (tmp_path / "d" / "dangling").symlink_to(tmp_path / "gone")
-    (use,) = datamark.look(job(x="d"), tmp_path)
+    (use,) = marks.look(job(x="d"), tmp_path)
     assert (use.files, use.counted) == (0, True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.datamark import DataUse
-from stoker.client.datamoves import dataset_name, moved
+from stoker.client.data.marks import DataUse
+from stoker.client.data.moves import dataset_name, moved
 from stoker.model.job import Job
 
 

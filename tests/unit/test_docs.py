@@ -19,7 +19,7 @@ import pytest
 import stoker
 import stoker.checkpoint
 from stoker.cli import cli
-from stoker.client import jobfile
+from stoker.client.submit import jobfile
 from stoker.errors import JobInvalid, NotSetUp, StokerError
 from stoker.model.home import Home
 from stoker.model.job import DataInput, Environment, Job, Spot

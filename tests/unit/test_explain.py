@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from stories import START, Told, at, evicted, story, vanished
 
-from stoker.client.explain import explain
+from stoker.client.report.explain import explain
 from stoker.engine.receipt import receipt
 from stoker.model.node import Offer
 from stoker.model.orders import Notice

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client import footprint
+from stoker.client.local import footprint
 from stoker.client.settings import Settings, from_environment
 from stoker.model.home import Home
 

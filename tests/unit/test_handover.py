@@ -11,10 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker.client import groundwork
+from stoker.client.local import groundwork
+from stoker.client.local.workspace import Place, Workspaces, places
 from stoker.client.settings import from_environment
-from stoker.client.trust import Place, places
-from stoker.client.workspace import Workspaces
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model.handover import Handover, TeamStore
 from stoker.model.handover import read_handover as read_with

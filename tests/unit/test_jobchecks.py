@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.preparation import prepare
 from stoker.client.settings import from_environment
+from stoker.client.submit.preparation import prepare
 from stoker.errors import JobInvalid
 from stoker.model.job import Job
 

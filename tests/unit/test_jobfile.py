@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker.client import jobfile
-from stoker.client.jobfile import JobFile
+from stoker.client.submit import jobfile
+from stoker.client.submit.jobfile import JobFile
 from stoker.errors import BadInput, JobInvalid, Problem
 from stoker.model.job import Job
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.ignore import Ignore, Rules
-from stoker.client.yamltree import Misread, parse
+from stoker.client.source.ignore import Ignore, Rules
+from stoker.client.submit.yamltree import Misread, parse
 
 pathspec = pytest.importorskip("pathspec")
 

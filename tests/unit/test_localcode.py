@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.script import look
+from stoker.client.script.script import look
 
 
 def kept(tmp_path: Path, **files: str) -> list[str]:

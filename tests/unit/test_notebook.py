@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from stoker.client import notebook
-from stoker.client.metrics import Metrics, Point
+from stoker.client.api.metrics import Metrics, Point
+from stoker.client.report import notebook
 from stoker.model.report import MetricSummary
 from stoker.model.run import Run, RunState
 

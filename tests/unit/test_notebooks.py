@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from stoker.client.opened import missing
-from stoker.client.starter import propose
-from stoker.client.tree import scan
+from stoker.client.script.starter import propose
+from stoker.client.source.tree import scan
+from stoker.client.submit.checks import missing
 from stoker.errors import BadInput
 from stoker.model.commandline import commands, with_notebooks
 from stoker.model.job import Job

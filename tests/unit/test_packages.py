@@ -4,7 +4,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from stoker.client.packages import PYTHON, packages_of
+from stoker.client.software.packages import PYTHON, packages_of
 
 
 def test_the_packages_of_this_python_are_found_without_importing_any():

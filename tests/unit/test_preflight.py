@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stoker.client.preflightreport import markdown
-from stoker.client.proving import proof_job
+from stoker.client.local.preflight import markdown
+from stoker.client.local.proving import proof_job
 from stoker.errors import NotSetUp, ProviderFailed
 from stoker.model.finding import Finding, Verdict
 from stoker.model.job import Fallback

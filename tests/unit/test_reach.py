@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.client.reach import Call, Forward, read_forward, ssh_words
+from stoker.client.api.reach import Call, Forward, read_forward, ssh_words
 from stoker.errors import BadInput
 from stoker.model.entrance import Entrance
 from stoker.providers.azure.reach import streams

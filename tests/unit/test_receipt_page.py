@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from stories import Told, at, evicted, story
 
-from stoker.client.receiptpage import page
+from stoker.client.report.receipt import page
 from stoker.engine.receipt import receipt
 from stoker.model.receipt import Receipt
 from stoker.model.run import RunState

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from stoker.client import azurite, rehearsal
-from stoker.client.connection import Address, Connection
+from stoker.client.api.connection import Address, Connection
+from stoker.client.local import rehearsal
+from stoker.client.local import rehearsal as azurite
 from stoker.client.settings import from_environment
 from stoker.errors import AzuriteMissing, BadInput, NotSetUp, TwinFailed
 from stoker.model.home import Home

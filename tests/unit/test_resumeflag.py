@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.resumeflag import resume_arguments
-from stoker.client.script import look
+from stoker.client.script.resumeflag import resume_arguments
+from stoker.client.script.script import look
 
 HEAD = "import argparse, torch\np = argparse.ArgumentParser()\n"
 LOADS = """

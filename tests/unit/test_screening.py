@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.client import screening
-from stoker.client.screening import Finding, Verdict
-from stoker.client.secretfiles import secret_file
-from stoker.client.secretvalues import EDITION, Hit, hits, sure_kind
-from stoker.client.tree import scan
+from stoker.client.source import screening
+from stoker.client.source.screening import Finding, Verdict, secret_file
+from stoker.client.source.secretvalues import EDITION, Hit, hits, sure_kind
+from stoker.client.source.tree import scan
 from stoker.errors import SnapshotRefused
 
 LETTERS = string.ascii_letters + string.digits

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.screening import Verdict
-from stoker.client.tree import scan
+from stoker.client.source.screening import Verdict
+from stoker.client.source.tree import scan
 
 _ALL = string.ascii_letters + string.digits
 

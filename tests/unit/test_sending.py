@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from stoker.client import sending
 from stoker.client.settings import from_environment
+from stoker.client.submit import sending
 from stoker.errors import NotFound
 from stoker.model.job import Job
 

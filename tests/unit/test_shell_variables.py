@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client import envfile
-from stoker.client.preparation import prepare
 from stoker.client.settings import Settings, from_environment
-from stoker.client.shellvariables import BEGINNINGS, HERE, NAMES, secret_kind, take
+from stoker.client.submit import variables as envfile
+from stoker.client.submit.preparation import prepare
+from stoker.client.submit.variables import BEGINNINGS, HERE, NAMES, secret_kind, take
 from stoker.errors import BadInput, JobInvalid
 from stoker.model.job import Job
 

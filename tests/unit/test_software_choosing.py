@@ -12,7 +12,7 @@ from stoker.client.settings import from_environment
 from stoker.client.software.choosing import Choice
 from stoker.client.software.installed import Installed
 from stoker.client.software.markers import cloud
-from stoker.client.tree import scan
+from stoker.client.source.tree import scan
 from stoker.errors import JobInvalid
 from stoker.model.job import Job
 

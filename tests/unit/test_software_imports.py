@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stoker.client.software.choosing import starts_of
 from stoker.client.software.imports import imports_in, imports_of
-from stoker.client.software.starts import starts_of
 from stoker.model.job import Job
 
 

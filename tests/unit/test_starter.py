@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stoker.client import jobfile
-from stoker.client.starter import propose, starter
+from stoker.client.script.starter import propose, starter
+from stoker.client.submit import jobfile
 from stoker.errors import BadInput
 from stoker.model.job import Job
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.tree import scan
+from stoker.client.source.tree import scan
 from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused
 from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import stoker.checkpoint
-from stoker.client.certify import foresight, kept, remedies
+from stoker.client.api.metrics import Point
+from stoker.client.certify import kept, moments, remedies
 from stoker.client.certify.code import CodeLine, Trait, look
 from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
 from stoker.client.certify.files import FileChange, FileFault
 from stoker.client.certify.verdict import Grade, Verdict, all_resumes, control_differs, differs, judge
-from stoker.client.metrics import Point
 from stoker.model.snapshot import Entry
 
 STEPS = 40
@@ -523,9 +523,9 @@ def test_two_undisturbed_runs_that_differ_are_undecided_before_any_eviction() ->
 
 def test_a_script_without_a_seed_is_named_with_the_line_that_draws() -> None:
     drawn = CodeLine(Trait.SHUFFLES, "train.py", 7, "random.shuffle(x)")
-    assert "train.py:7 draws random numbers: `random.shuffle(x)`" in foresight.unseeded([drawn])
-    assert foresight.unseeded([drawn, CodeLine(Trait.SEEDS, "train.py", 1, "random.seed(0)")]) == ""
-    assert foresight.unseeded([]) == ""
+    assert "train.py:7 draws random numbers: `random.shuffle(x)`" in moments.unseeded([drawn])
+    assert moments.unseeded([drawn, CodeLine(Trait.SEEDS, "train.py", 1, "random.seed(0)")]) == ""
+    assert moments.unseeded([]) == ""
 
 
 def test_of_checkpoints_what_the_script_wrote_under_the_same_name_is_compared() -> None:

@@ -118,7 +118,7 @@ def run_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     found: list[CompletionItem] = []
 
     def look() -> None:
-        from stoker.client.client import Client
+        from stoker.client.api.client import Client
 
         try:
             runs = Client.connect(start=False).runs(limit=30)

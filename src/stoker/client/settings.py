@@ -48,7 +48,10 @@ class Settings:
         """The variables a server is started with: everything, and the home as it was read here. Not the mark of a run
         that this program is part of: the server would be ended together with that run. Nor what runs bring themselves:
         later ones would get it from here. Only who starts a server by hand chooses its devices."""
-        from stoker.client.shellvariables import DEVICES, belongs_to_runs  # slow to import, servers are seldom started
+        from stoker.client.submit.variables import (  # slow to import, servers are seldom started
+            DEVICES,
+            belongs_to_runs,
+        )
 
         chosen = DEVICES if self.by_hand else frozenset()
         kept = {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from stoker.client.localcode import name_of, nodes
+from stoker.client.script.localcode import name_of, nodes
 
 _TRAINS = re.compile(r"(?i)(.*[_-])?(train|fit|pretrain|finetune|fine[_-]tune|learn)([_-].*)?")
 _LIKELY = ("main", "run", "start")

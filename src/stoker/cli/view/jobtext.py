@@ -10,7 +10,7 @@ from stoker.cli.view import words
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.tables import Cell, Column, Paint, table
 from stoker.cli.view.words import duration
-from stoker.client.spelling import CENT, FINE, how_old, money, usd
+from stoker.client.report.spelling import CENT, FINE, how_old, money, usd
 from stoker.model.forecast import Expectation, Forecast
 from stoker.model.job import Job
 

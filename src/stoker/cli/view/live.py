@@ -22,9 +22,9 @@ from stoker.cli.view.printer import (
     printed,
 )
 from stoker.cli.view.safetext import one_line
-from stoker.client.client import Client
-from stoker.client.handle import Run
-from stoker.client.tail import OUTAGES
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.api.tail import OUTAGES
 from stoker.errors import ServerUnavailable, StokerError
 from stoker.model.run import Attempt, RunState
 from stoker.model.run import Run as Facts

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 from stoker.cli.view.logview import View, view_for
 from stoker.cli.view.tables import clipped
 from stoker.cli.view.terminal import can_erase, finished, is_terminal, paint_data, redraw, say, show_json, width, write
-from stoker.client.handle import Run
-from stoker.client.tail import OUTAGES, Waits
+from stoker.client.api.handle import Run
+from stoker.client.api.tail import OUTAGES, Waits
 from stoker.errors import NotFound, StoreFailed, Unanswered
 from stoker.model.run import Run as Facts
 

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 from stoker.cli.view import words
 from stoker.cli.view.tables import Column, Paint, table
-from stoker.client.receiptwords import Clock, compared, figures, left_words, machine, taken_words, weights
-from stoker.client.spelling import how_old, usd
+from stoker.client.report.receipt import Clock, compared, figures, left_words, machine, taken_words, weights
+from stoker.client.report.spelling import how_old, usd
 from stoker.model.receipt import Part, Receipt, rounded
 
 _BAR = 60

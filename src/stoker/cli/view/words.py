@@ -8,9 +8,9 @@ import math
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from stoker.client.spelling import CENT, FINE, usd
-from stoker.client.spelling import count as count  # those that programs spell out, too
-from stoker.client.spelling import duration as duration
+from stoker.client.report.spelling import CENT, FINE, usd
+from stoker.client.report.spelling import count as count  # those that programs spell out, too
+from stoker.client.report.spelling import duration as duration
 from stoker.errors import BadInput
 from stoker.model.fields import seconds_of
 from stoker.model.run import AttemptState, Run, RunState

@@ -13,16 +13,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from stoker.client.certify import code, files, foresight, kept, moments
+from stoker.client.api.client import Client
+from stoker.client.api.fetching import Wanted, What
+from stoker.client.api.handle import Run
+from stoker.client.certify import code, files, kept, moments
+from stoker.client.certify import moments as foresight
 from stoker.client.certify.evidence import AttemptTrace, Evidence, Series, Trace, reported_series, told_steps
 from stoker.client.certify.files import FileChange
 from stoker.client.certify.moments import Moment
 from stoker.client.certify.verdict import control_differs, differs, is_comparable
-from stoker.client.client import Client
-from stoker.client.fetching import Wanted, What
-from stoker.client.handle import Run
-from stoker.client.resumeflag import resume_arguments
-from stoker.client.script import look
+from stoker.client.script.resumeflag import resume_arguments
+from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.checkpoint import CheckpointSet

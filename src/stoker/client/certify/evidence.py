@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from stoker.client.api.metrics import Point
 from stoker.client.certify.code import CodeLine
 from stoker.client.certify.files import FileChange
-from stoker.client.metrics import Point
 
 # Said every few seconds, at whatever step that is, and follows from the step.
 HOW_FAR = frozenset(["progress", "total_steps", "total_epochs"])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from stoker.client.certify.code import CodeLine, Trait
 
 MOST_PER_RUN = 3
 LONGEST_NOTICE_S = 5.0
@@ -54,3 +57,28 @@ def notice(ran_s: float) -> float:
 def patience_s(ran_s: float, evictions: int) -> float:
     """How long a disturbed run may take: a script that starts over every time needs its whole time at each attempt."""
     return 30.0 + 3.0 * (ran_s + 2.0) * (evictions + 1)
+
+
+# What a certification cannot decide, said before it takes its time. Pure.
+
+_LEAST_S = 1.0  # a script that is over sooner ends before it can be evicted
+
+
+def unseeded(code: Iterable[CodeLine]) -> str:
+    """Why two undisturbed runs will probably differ; empty where nothing speaks for that."""
+    first = {line.trait: line for line in reversed(list(code))}
+    drawn = first.get(Trait.SHUFFLES) or first.get(Trait.DRAWS)
+    if drawn is None or Trait.SEEDS in first:
+        return ""
+    return f"no line of the script sets a seed, and {drawn.file}:{drawn.line} draws random numbers: `{drawn.text}`"
+
+
+def too_short(ran_s: float) -> bool:
+    return ran_s < _LEAST_S
+
+
+def expected_s(ran_s: float, took_s: float, evictions: int) -> float:
+    """How long the disturbed runs take, roughly: each eviction costs a start and, without notice, half an interval."""
+    start_s = max(took_s - ran_s, 0.5)
+    runs = 1 + (evictions + 1) // 3
+    return runs * took_s + evictions * (start_s + 0.25 * ran_s)

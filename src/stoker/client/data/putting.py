@@ -12,14 +12,12 @@ from pathlib import Path
 
 from stoker.client.data.adopting import Adopting
 from stoker.client.data.counting import Counted
-from stoker.client.data.folder import Found, clashes, look
-from stoker.client.data.hashing import hashes
-from stoker.client.data.reaching import Reaching
-from stoker.client.data.registry import About, Registry, Start
+from stoker.client.data.folder import Found, clashes, hashes, look
+from stoker.client.data.registry import About, Reaching, Registry, Start
 from stoker.client.data.verifying import faults
 from stoker.client.progress import Progress
 from stoker.client.settings import Settings
-from stoker.client.statindex import StatIndex
+from stoker.client.source.statindex import StatIndex
 from stoker.errors import DatasetChanging, FileChanged, Missing, NotFound
 from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name

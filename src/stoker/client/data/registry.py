@@ -1,16 +1,123 @@
-"""What the server knows of datasets, and how a version is told to it."""
+"""Opens stores for a client: with an access of its own, limited to what it needs, and renewed before it ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlencode
 
-from stoker.client.connection import Connection
-from stoker.errors import ServerUnavailable
+from stoker.client.api.connection import Connection
+from stoker.client.settings import Settings
+from stoker.errors import ServerUnavailable, StoreDenied
 from stoker.model import wire
 from stoker.model.dataset import DatasetVersion, Manifest
+from stoker.stores import AT_ONCE, Store, Stored
+from stoker.stores.access import Access
+from stoker.stores.folder.store import FolderStore
+from stoker.stores.kinds import locate
+from stoker.stores.opening import AccessStore, open_granted
+
+T = TypeVar("T")
+_EARLY_S = 300.0  # before the end: a piece that is under way has to arrive
+_SHARE = 0.2  # of a short access, instead
+
+
+class Reaching:
+    def __init__(self, connection: Connection, settings: Settings) -> None:
+        self._connection = connection
+        self._settings = settings
+
+    def store(self, name: str, *, reads: Sequence[str], writes: Sequence[str] = ()) -> Reached:
+        """`reads` and `writes` are prefixes of keys. Raises StoreDenied for a folder of a server elsewhere."""
+        return Reached(lambda: self._access(name, reads, writes))
+
+    def _access(self, name: str, reads: Sequence[str], writes: Sequence[str]) -> Access:
+        asked = {"reads": list(reads), "writes": list(writes)}
+        told = self._connection.post(f"/v1/stores/{quote(name, safe='')}/access", asked)
+        access = Access.from_text(told["access"])
+        if not self._settings.local and any(locate(route.url).local for route in access.routes):
+            raise StoreDenied(
+                f"the store `{name}` is a folder of the server's computer",
+                hint="name a store that both can reach with `--store`; `stoker store ls` lists them",
+            )
+        return access
+
+
+class Reached(Store):
+    """A store by an access that is asked for again when it is about to end, or is refused before that."""
+
+    def __init__(self, ask: Callable[[], Access]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._opened = open_granted(ask())
+        self._renew_at = _renew_at(self._opened.access)
+        self.url = self._opened.url
+        self.at_once = FolderStore.at_once if self.near else AT_ONCE
+
+    @property
+    def near(self) -> bool:
+        return self._opened.near
+
+    def folder(self, prefix: str) -> FolderStore | None:
+        return self._current().folder(prefix)
+
+    def get(self, key: str, start: int = 0, size: int | None = None) -> bytes:
+        return self._try(lambda store: store.get(key, start, size))
+
+    def put(self, key: str, data: bytes | BinaryIO, *, only_new: bool = False) -> None:
+        if isinstance(data, bytes):
+            self._try(lambda store: store.put(key, data, only_new=only_new))
+        else:
+            self._current().put(key, data, only_new=only_new)  # what was read of a file cannot be sent again
+
+    def append(self, key: str, offset: int, data: bytes) -> int:
+        return self._try(lambda store: store.append(key, offset, data))
+
+    def list(self, prefix: str) -> Iterator[Stored]:
+        return self._current().list(prefix)
+
+    @property
+    def left_out(self) -> int:
+        """How many objects listings have left out, because their names are not keys."""
+        return self._opened.left_out
+
+    def delete(self, key: str) -> None:
+        self._try(lambda store: store.delete(key))
+
+    def _try(self, work: Callable[[AccessStore], T]) -> T:
+        access = self._current().access
+        try:
+            return work(self._opened)
+        except StoreDenied:
+            if not access.expires_at:
+                raise
+            self._renew(access)
+        return work(self._opened)
+
+    def _current(self) -> AccessStore:
+        if time.time() >= self._renew_at:
+            self._renew(self._opened.access)
+        return self._opened
+
+    def _renew(self, old: Access) -> None:
+        """Once, however many threads found it at its end."""
+        with self._lock:
+            if self._opened.access is old:
+                self._opened.renew(self._ask())
+                self._renew_at = _renew_at(self._opened.access)
+
+
+def _renew_at(access: Access) -> float:
+    if not access.expires_at:
+        return float("inf")
+    lasts_s = access.expires_at - time.time()
+    return access.expires_at - min(_EARLY_S, _SHARE * lasts_s)
+
+
+# What the server knows of datasets, and how a version is told to it.
 
 _TRIES = 3
 _PIECE_BYTES = 1 << 20

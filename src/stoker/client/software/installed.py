@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from stoker.client.packages import folders_of
 from stoker.client.software.imports import module_files
 from stoker.client.software.markers import Requirement, normal, parse
+from stoker.client.software.packages import folders_of
 
 _COMPILED = re.compile(rb"\.(so|pyd|dylib)(?:\.\d+)*,")
 _INSIDE = ("", "src", "lib", "python")  # where the packages of a project's folder lie

@@ -17,11 +17,11 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from stoker.client import screening
-from stoker.client.secretvalues import hits as secrets_in
 from stoker.client.software.installed import Distribution
 from stoker.client.software.resolving import tool
-from stoker.client.tree import scan
+from stoker.client.source import screening
+from stoker.client.source.secretvalues import hits as secrets_in
+from stoker.client.source.tree import scan
 from stoker.errors import StokerError
 from stoker.model.snapshot import EntryKind
 from stoker.stores.unused import mark_used

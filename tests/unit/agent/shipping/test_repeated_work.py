@@ -14,8 +14,8 @@ from test_receipt import adds_up, seconds
 
 from stoker.agent.shipping.points import Point
 from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, numbers
-from stoker.client.explain import explain
-from stoker.client.receiptwords import taken_words
+from stoker.client.report.explain import explain
+from stoker.client.report.receipt import taken_words
 from stoker.engine.receipt import receipt
 from stoker.model.receipt import Part
 from stoker.model.report import Climb, Effort

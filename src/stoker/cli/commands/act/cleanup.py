@@ -12,10 +12,10 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import short
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.handle import Run as Handle
-from stoker.client.nodes import Look, Node, Nodes
-from stoker.client.spelling import usd
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run as Handle
+from stoker.client.api.leftovers import Look, Node, Nodes
+from stoker.client.report.spelling import usd
 from stoker.errors import ServerUnavailable, StokerError
 from stoker.model.run import Run
 

@@ -8,9 +8,9 @@ from stoker.cli.command import Command, json_option, run_argument, run_arguments
 from stoker.cli.view import terminal
 from stoker.cli.view.terminal import say, show_json
 from stoker.cli.view.words import ENDED
-from stoker.client.client import Client
-from stoker.client.handle import Run
-from stoker.client.spelling import usd
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.report.spelling import usd
 from stoker.errors import BadInput, Conflict
 from stoker.model.fields import Duration, Problems
 from stoker.model.run import RunState

@@ -11,8 +11,8 @@ from stoker.cli.view import words
 from stoker.cli.view.ending import seen_from
 from stoker.cli.view.terminal import say, show, show_json
 from stoker.cli.view.transfer import watched
-from stoker.client.client import Client
-from stoker.client.fetching import Wanted, What
+from stoker.client.api.client import Client
+from stoker.client.api.fetching import Wanted, What
 from stoker.errors import BadInput, NotFound
 from stoker.model.run import Run
 

@@ -11,9 +11,9 @@ from stoker.cli.command import NEWEST, Command, json_option, run_arguments
 from stoker.cli.view import terminal, words
 from stoker.cli.view.sizes import tell
 from stoker.cli.view.terminal import say, show_json
-from stoker.client.client import Client
-from stoker.client.handle import Run
-from stoker.client.housekeeping import UnusedPackages, prune_rule, set_prune_rule
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.api.leftovers import UnusedPackages, prune_rule, set_prune_rule
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict
 from stoker.model.fields import Duration, Problems

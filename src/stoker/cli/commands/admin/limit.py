@@ -8,8 +8,8 @@ from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.spelling import usd
+from stoker.client.api.client import Client
+from stoker.client.report.spelling import usd
 from stoker.errors import BadInput
 from stoker.model.money import LimitState, Period
 

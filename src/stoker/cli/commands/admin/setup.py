@@ -16,7 +16,7 @@ from stoker.cli.commands.setup.doctor import finding_line
 from stoker.cli.view import terminal, words
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client import groundwork
+from stoker.client.local import groundwork
 from stoker.client.settings import from_environment
 from stoker.model.finding import Finding, Verdict, failed
 from stoker.model.groundwork import Asked, Groundwork, Option, Piece, PieceState

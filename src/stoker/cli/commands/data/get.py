@@ -13,7 +13,7 @@ from stoker.cli.view import words
 from stoker.cli.view.ending import seen_from
 from stoker.cli.view.terminal import paint, say, show, show_json
 from stoker.cli.view.transfer import watched
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.client.data.verifying import Wrong
 
 _COMPLETION_S = 0.5  # a shell that waits for names any longer feels broken
@@ -24,7 +24,7 @@ def dataset_names(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     found: list[CompletionItem] = []
 
     def look() -> None:
-        from stoker.client.client import Client
+        from stoker.client.api.client import Client
 
         try:
             versions = Client.connect(start=False).datasets.versions()

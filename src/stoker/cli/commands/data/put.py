@@ -12,7 +12,7 @@ from stoker.cli.command import Command, json_option
 from stoker.cli.view import words
 from stoker.cli.view.terminal import paint, say, show, show_json
 from stoker.cli.view.transfer import watched
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.client.data.putting import Put
 
 

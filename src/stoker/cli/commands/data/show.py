@@ -14,8 +14,8 @@ from stoker.cli.view.safetext import one_line
 from stoker.cli.view.tables import Cell, Column, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show_json
 from stoker.cli.view.terminal import show as print_line
-from stoker.client.client import Client
-from stoker.client.data.difference import DataChange, DataDifference
+from stoker.client.api.client import Client
+from stoker.client.data.datasets import DataChange, DataDifference
 from stoker.model.dataset import DataFile, DatasetVersion, reference
 
 _MOST_FILES = 20

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stoker import __version__
 from stoker.cli.view import words
-from stoker.client import launch
+from stoker.client.local import launch
 from stoker.client.settings import Settings
 from stoker.errors import HomeUnusable, StokerError
 from stoker.model.finding import Finding, Verdict

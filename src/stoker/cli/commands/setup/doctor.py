@@ -94,7 +94,7 @@ def _findings(
     yield from (check(settings) for check in CHECKS)
     if not cloud:
         return
-    from stoker.client import preflight  # most computers are checked without a cloud
+    from stoker.client.local import preflight  # most computers are checked without a cloud
 
     needs, told_by = preflight.needs_of(Path.cwd())
     if told_by:
@@ -113,13 +113,13 @@ def _findings(
 def _recorded(cloud: str | None, settings: Settings, record: Path | None) -> AbstractContextManager[None]:
     if not cloud or not record:
         return nullcontext()
-    from stoker.client import preflight  # as above
+    from stoker.client.local import preflight  # as above
 
     return preflight.recorded(cloud, settings, record)
 
 
 def _write(file: Path, cloud: str, findings: list[Finding], events: list[Event], settings: Settings) -> None:
-    from stoker.client.preflightreport import markdown  # as above
+    from stoker.client.local.preflight import markdown  # as above
 
     text = markdown(cloud, __version__, datetime.now(UTC), findings, events, str(settings.home.root))
     try:

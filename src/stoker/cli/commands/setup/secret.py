@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from stoker.cli.view import terminal
-from stoker.client.stores import CredentialForm, credential_forms
+from stoker.client.api.stores import CredentialForm, credential_forms
 from stoker.errors import BadInput
 
 

@@ -11,7 +11,7 @@ import click
 from stoker.cli.command import Group, json_option
 from stoker.cli.view import words
 from stoker.cli.view.terminal import say, show, show_json
-from stoker.client import launch
+from stoker.client.local import launch
 from stoker.client.settings import from_environment
 from stoker.errors import Conflict, ServerUnavailable
 

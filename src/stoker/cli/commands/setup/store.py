@@ -12,8 +12,8 @@ from stoker.cli.commands.setup.secret import credential
 from stoker.cli.view import terminal
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.stores import Added, Stores, credential_forms
+from stoker.client.api.client import Client
+from stoker.client.api.stores import Added, Stores, credential_forms
 from stoker.errors import BadInput
 from stoker.model.finding import Verdict
 from stoker.model.store import StoreFinding, works

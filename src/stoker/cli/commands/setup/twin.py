@@ -9,8 +9,8 @@ import click
 from stoker.cli.command import Group, json_option, run_argument
 from stoker.cli.commands.act.control import seconds
 from stoker.cli.view.terminal import say, show, show_json
-from stoker.client import rehearsal, twin, twinorders
-from stoker.client.client import Client
+from stoker.client.api.client import Client
+from stoker.client.local import rehearsal, twin, twinorders
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import StokerError
 from stoker.model.rehearsal import is_twin

@@ -10,12 +10,12 @@ import click
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal, words
 from stoker.cli.view.terminal import say, show, show_json
-from stoker.client import footprint, launch, twin
-from stoker.client.client import Client
-from stoker.client.footprint import Part
-from stoker.client.nodes import Look, Node, Nodes
+from stoker.client.api.client import Client
+from stoker.client.api.leftovers import Look, Node, Nodes
+from stoker.client.api.stores import Stores
+from stoker.client.local import footprint, launch, twin
+from stoker.client.local.footprint import Part
 from stoker.client.settings import Settings, from_environment
-from stoker.client.stores import Stores
 from stoker.errors import BadInput, Conflict
 from stoker.model.rehearsal import is_twin
 from stoker.model.store import FOLDER

@@ -9,9 +9,8 @@ from stoker.cli.commands.setup import store
 from stoker.cli.view import terminal
 from stoker.cli.view.tables import Cell, Column, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.client.local.workspace import Joined, Place, Workspaces
 from stoker.client.settings import from_environment
-from stoker.client.trust import Place
-from stoker.client.workspace import Joined, Workspaces
 from stoker.errors import NotFound
 from stoker.model.handover import Handover
 

@@ -6,9 +6,9 @@ import click
 
 from stoker.cli.command import Command, change_options, json_option, run_argument
 from stoker.cli.commands.start.attend import attend
-from stoker.client import jobfile
-from stoker.client.client import Client
-from stoker.client.sending import without_keeping
+from stoker.client.api.client import Client
+from stoker.client.submit import jobfile
+from stoker.client.submit.sending import without_keeping
 from stoker.errors import Conflict
 from stoker.model.run import RunState
 

@@ -13,8 +13,8 @@ from stoker.cli.view.live import Watch
 from stoker.cli.view.printer import JsonPrinter, Printer, TextPrinter
 from stoker.cli.view.terminal import paint, say, show
 from stoker.cli.view.words import STYLES
-from stoker.client.client import Client
-from stoker.client.handle import Run
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
 from stoker.errors import Conflict, StokerError
 from stoker.model.rehearsal import is_twin
 from stoker.model.run import Run as Facts

@@ -13,11 +13,11 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.tables import Column, pairs, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
+from stoker.client.api.client import Client
 from stoker.client.certify.certification import Certification
 from stoker.client.certify.evidence import Evidence, Trace
 from stoker.client.certify.replay import Resume, fleeting, lasting, whole
 from stoker.client.certify.verdict import Grade, Verdict, all_resumes, compared_files, judge, steps
-from stoker.client.client import Client
 
 _STYLES = {Grade.EXACT: "good", Grade.CLOSE: "warn", Grade.INEXACT: "warn", Grade.LOSSY: "warn", Grade.BROKEN: "error"}
 

@@ -12,8 +12,8 @@ from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.printer import TextPrinter
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import say, write
-from stoker.client.client import Client
-from stoker.client.handle import Run
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, StokerError
 from stoker.model.orders import Terminal

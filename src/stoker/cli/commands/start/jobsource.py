@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from stoker.cli.view.terminal import say
-from stoker.client import jobfile
-from stoker.client.jobfile import JobFile
 from stoker.client.settings import from_environment
-from stoker.client.shellvariables import hint, secret_kind
+from stoker.client.submit import jobfile
+from stoker.client.submit.jobfile import JobFile
+from stoker.client.submit.variables import hint, secret_kind
 from stoker.errors import BadInput, JobInvalid
 from stoker.model.commandline import NOTEBOOK, Command, commands
 from stoker.model.fields import encodable
@@ -38,7 +38,7 @@ def _for_script(script: Path, sets: Sequence[str]) -> JobFile:
     folder = Path.cwd() if script.absolute().is_relative_to(Path.cwd()) else script.absolute().parent
     inside, beside = script.absolute().relative_to(folder), folder / "stoker.yaml"
     if not beside.is_file():
-        from stoker.client.starter import starter  # a job file says it all
+        from stoker.client.script.starter import starter  # a job file says it all
 
         say(
             f"there is no stoker.yaml here: running {inside} as `stoker init {shlex.quote(str(inside))}` would write it"

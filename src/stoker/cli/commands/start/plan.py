@@ -15,11 +15,11 @@ from stoker.cli.view.ending import seen_from
 from stoker.cli.view.jobtext import offer_lines, settings, variables
 from stoker.cli.view.tables import pairs
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client import screening
-from stoker.client.client import Client
-from stoker.client.datamark import DataUse
-from stoker.client.spelling import usd
-from stoker.client.submission import Plan
+from stoker.client.api.client import Client
+from stoker.client.data.marks import DataUse
+from stoker.client.report.spelling import usd
+from stoker.client.source import screening
+from stoker.client.submit.plan import Plan
 from stoker.model.rehearsal import is_twin, twin_of
 
 
@@ -137,7 +137,7 @@ def _data(use: DataUse) -> str:
 def _moving(use: DataUse, plan: Plan) -> str:
     if use.name not in plan.to_store:
         return ""
-    from stoker.client.datamoves import ASSUMED_BYTES_PER_S  # most data is read where it is
+    from stoker.client.data.moves import ASSUMED_BYTES_PER_S  # most data is read where it is
 
     takes = words.duration(use.size_bytes / ASSUMED_BYTES_PER_S)
     return f"\n  put into the store first, once you agree: about {takes} at {words.size(ASSUMED_BYTES_PER_S)}/s"

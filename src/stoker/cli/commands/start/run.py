@@ -17,7 +17,7 @@ from stoker.cli.view import words
 from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.jobtext import variables
 from stoker.cli.view.terminal import confirmed, interactive, say
-from stoker.client.client import Client
+from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput
 from stoker.model.job import Job
@@ -26,7 +26,7 @@ from stoker.model.rehearsal import twin_of
 from stoker.model.run import Run as Facts
 
 if TYPE_CHECKING:
-    from stoker.client.datamoves import DataMove
+    from stoker.client.data.moves import DataMove
     from stoker.client.progress import Progress
 
 _PATIENCE_S = 1.0
@@ -123,7 +123,7 @@ def _own_terminal(detach: bool, as_json: bool, twin: bool) -> Terminal:
 def _connect(twin: str) -> Client:
     """`twin` is the provider of a rehearsal, empty where there is none: the twin is started while the server is."""
     if twin:
-        from stoker.client import rehearsal  # a run in the real world has no use for it
+        from stoker.client.local import rehearsal  # a run in the real world has no use for it
 
         rehearsal.begin(twin, from_environment())
     return Client.connect()

@@ -13,8 +13,8 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.receipttext import receipt_lines
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.spelling import grain, usd
+from stoker.client.api.client import Client
+from stoker.client.report.spelling import grain, usd
 from stoker.errors import BadInput
 from stoker.model.costs import By, CostRow, Costs
 from stoker.model.receipt import Receipt, rounded
@@ -115,7 +115,7 @@ def receipt(name: str, file: Path | None, as_json: bool) -> None:
 
 
 def _write(file: Path, receipt: Receipt, now: datetime) -> None:
-    from stoker.client.receiptpage import page  # few want one
+    from stoker.client.report.receipt import page  # few want one
 
     try:
         file.write_text(page(receipt, lambda at: words.clock(at, now), now), encoding="utf-8")

@@ -13,9 +13,9 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.comparison import Change, Difference, MetricPair
-from stoker.client.connection import Connection
+from stoker.client.api.client import Client
+from stoker.client.api.connection import Connection
+from stoker.client.report.comparison import Change, Difference, MetricPair
 
 
 @click.command(

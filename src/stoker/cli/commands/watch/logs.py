@@ -16,9 +16,9 @@ from stoker.cli.view.printer import JsonPrinter, Printer, Source, TextPrinter
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import say
 from stoker.cli.view.words import ENDED
-from stoker.client.client import Client
-from stoker.client.handle import Log, Run
-from stoker.client.tail import patiently
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Log, Run
+from stoker.client.api.tail import patiently
 from stoker.errors import BadInput, NotFound, StokerError
 
 _ALL = "all"

@@ -14,8 +14,8 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.portrait import metric_table
 from stoker.cli.view.tables import Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.handle import Run
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
 from stoker.errors import BadInput
 from stoker.model.pattern import Pattern, compiled
 

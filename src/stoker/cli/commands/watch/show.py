@@ -18,9 +18,9 @@ from stoker.cli.view.plot import plot
 from stoker.cli.view.portrait import portrait
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import paint_data, say, show, show_json
-from stoker.client.client import Client
-from stoker.client.handle import Run
-from stoker.client.metrics import Metrics
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.api.metrics import Metrics
 from stoker.errors import Malformed, NotFound, StoreDenied, StoreUnavailable
 from stoker.model.fields import nearest
 from stoker.model.report import MetricSummary

@@ -15,10 +15,9 @@ from stoker.cli.command import Command, json_option, run_names
 from stoker.cli.view.failure import INTERRUPTED
 from stoker.cli.view.logview import view_for
 from stoker.cli.view.terminal import is_terminal, say, show_json, write
-from stoker.client.client import Client
-from stoker.client.handle import Run
-from stoker.client.reach import Call, read_forward, ssh_words
-from stoker.client.visit import Visit
+from stoker.client.api.client import Client
+from stoker.client.api.handle import Run
+from stoker.client.api.reach import Call, Visit, read_forward, ssh_words
 from stoker.errors import BadInput, Conflict, StokerError
 from stoker.model.entrance import Entrance
 from stoker.model.frame import Frame, Kind
@@ -88,7 +87,7 @@ def _way(client: Client, run: Run, call: Call) -> tuple[Entrance, list[str]]:
 
 
 def _here(words: Sequence[str], run: Run, call: Call) -> int:
-    from stoker.client.forwarding import Forwarding  # only ports need it
+    from stoker.client.api.reach import Forwarding  # only ports need it
 
     itself = [one for one in call.forwards if one.is_itself]
     for one in itself:
@@ -147,7 +146,7 @@ def execute(interactive: bool, tty: bool, as_json: bool, name: str, words: tuple
     run = client.run(name)
     if interactive or tty:
         # a plain command has no use for it
-        from stoker.client.reach import Call
+        from stoker.client.api.reach import Call
 
         return into(client, run, Call(words, terminal=tty))
     visit, streams = run.exec(*words), _Streams()

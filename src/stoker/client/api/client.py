@@ -1,0 +1,266 @@
+"""The client: everything a program can ask of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import ROUND_DOWN, Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from stoker.client.api.connection import Connection
+from stoker.client.api.handle import Run
+from stoker.client.local import launch
+from stoker.client.settings import Settings, from_environment
+from stoker.client.submit import sending
+from stoker.client.submit.sending import Again, Notice, Progress
+from stoker.errors import NotFound
+from stoker.model import run as model
+from stoker.model import wire
+from stoker.model.costs import Costs
+from stoker.model.fields import nearest
+from stoker.model.job import Job
+from stoker.model.orders import Terminal
+from stoker.model.pruning import PruneRule
+from stoker.model.rehearsal import is_twin, twin_of
+from stoker.model.run import RunState
+from stoker.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from stoker.client.api.money import Limits
+    from stoker.client.data.datasets import Datasets
+    from stoker.client.data.moves import Agree
+    from stoker.client.report.comparison import Difference
+    from stoker.client.submit.plan import Plan
+    from stoker.model.costs import Costs
+    from stoker.model.forecast import Forecast
+    from stoker.model.pruning import Spared
+    from stoker.model.sizes import Sizes
+
+NEWEST = "last"
+_PAGE = 200
+_CENT = Decimal("0.01")
+
+
+class Client:
+    """A connection to a server: submits and finds runs. `Client.connect()` uses this computer's server, and starts it
+    if necessary."""
+
+    def __init__(self, settings: Settings, connection: Connection) -> None:
+        self.settings = settings
+        self.connection = connection
+
+    @classmethod
+    def connect(cls, settings: Settings | None = None, *, start: bool = True) -> Client:
+        """Settings default to the environment's. Starts this computer's server if necessary, unless `start` is off."""
+        given = settings or from_environment()
+        return cls(given, launch.connect(given, start=start))
+
+    @property
+    def datasets(self) -> Datasets:
+        """Versioned datasets in stores."""
+        from stoker.client.data.datasets import Datasets  # not needed to submit or follow
+
+        return Datasets(self.connection, self.settings)
+
+    @property
+    def limits(self) -> Limits:
+        """What people may spend in a day or a month, for administrators."""
+        from stoker.client.api.money import Limits  # not needed to submit or follow
+
+        return Limits(self.connection)
+
+    def plan(self, job: Job, folder: Path | str = ".") -> Plan:
+        """What `submit` would do. Relative paths of the job are relative to `folder`."""
+        from stoker.client.submit.plan import plan  # not needed to submit
+
+        return plan(job, Path(folder), self.settings, self.connection)
+
+    def forecast(self, job: Job, currency: str = "USD", *, hours: float | None = None, both: bool = False) -> Forecast:
+        """The expected time and cost of the job for each offer that fits it, and the cheapest one. `hours` is the
+        amount of work, instead of an estimate from earlier runs; `both`: spot and on demand if the job allows it."""
+        from stoker.client.api.money import forecast  # not needed to submit
+
+        return forecast(self.connection, job, currency, hours, both=both)
+
+    def costs(self, by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
+        """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since`: or a duration."""
+        from stoker.client.api.money import costs  # not needed to submit or follow
+
+        return costs(self.connection, by, since, experiment)
+
+    def submit(
+        self,
+        job: Job,
+        folder: Path | str = ".",
+        *,
+        name: str = "",
+        progress: Progress | None = None,
+        twin: bool = False,
+        terminal: Terminal | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        notice: Notice | None = None,
+        agree: Agree | None = None,
+    ) -> Run:
+        """Submits a run. `name` overrides `<job name>-<n>`. With `twin` it runs on the twin of its cloud, which is
+        started if necessary; `say` receives progress messages. `terminal` is a terminal for the script, on this
+        computer only: the caller must attach it. `notice` receives the files that are not uploaded because they contain
+        secrets; without it they are Python warnings. `agree` is called before local data is uploaded to the store for
+        machines that cannot read it; without it, such a job is refused."""
+        if twin:
+            job = replace(job, on=twin_of(job.on))
+        store, given = self._stage(job, say), Path(folder)
+        datasets = self._put(job, given, store, agree) if job.data and agree else {}
+        return self._handle(
+            sending.submit(
+                job,
+                given,
+                self.settings,
+                self.connection,
+                name=name,
+                progress=progress,
+                store=store,
+                terminal=terminal,
+                notice=notice or _warn,
+                datasets=datasets,
+            )
+        )
+
+    def rerun(self, run: str, job: Job | None = None, *, from_checkpoint: bool = False, name: str = "") -> Run:
+        """Starts a new run with the code, software and data of an old one, and with its job unless another is given;
+        secrets come from the environment. With `from_checkpoint` it starts from the old run's last checkpoint."""
+        old = self.run(run).facts
+        return self._again(old, Again(job or sending.without_keeping(old.job), from_checkpoint), name)
+
+    def resume(self, run: str, job: Job | None = None, *, name: str = "") -> Run:
+        """Continues a run that failed or was cancelled from its last checkpoint, as a new run that is named after it.
+        `job` is the job to run; None: `job_to_resume`. A paused run itself resumes, with the job's budget. Raises
+        Conflict if the run is active or has succeeded, and NotFound if it has no checkpoint."""
+        old = self.run(run)
+        if old.state is RunState.PAUSED:
+            return old.set_budget(job.budget if job else old.facts.budget)
+        return self._again(old.facts, Again(job or self.job_to_resume(old), resumes=True), name)
+
+    def job_to_resume(self, old: Run) -> Job:
+        """The job of a run with what is left of its budget."""
+        job = sending.without_keeping(old.facts.job)
+        if old.facts.budget is None:
+            return replace(job, budget=None)
+        left = old.facts.budget - old.budget().spent_usd
+        return replace(job, budget=max(left.quantize(_CENT, ROUND_DOWN), _CENT))
+
+    def runs(self, limit: int = 50, experiment: str = "", state: str = "") -> list[model.Run]:
+        """Newest first. `state` may be one of RunState, or `active`."""
+        found: list[model.Run] = []
+        before: str | None = ""
+        while before is not None and len(found) < limit:
+            count = min(limit - len(found), _PAGE)
+            query = {"limit": count, "before": before or None, "experiment": experiment or None, "state": state or None}
+            page = self.connection.get("/v1/runs", query)
+            found += [wire.from_plain(model.Run, row) for row in page["runs"]]
+            before = page["next"]
+        return found
+
+    def run(self, name: str) -> Run:
+        """The run of this name. `last` is the newest of all, an experiment's name the newest of its runs."""
+        if name != NEWEST:
+            try:
+                return self._handle(wire.from_plain(model.Run, self.connection.get(f"/v1/runs/{quote(name, safe='')}")))
+            except NotFound:
+                pass
+        newest = self.runs(limit=1, experiment="" if name == NEWEST else name)
+        if newest:
+            return self._handle(newest[0]).refresh()  # a list leaves out what is long
+        raise self._unknown(name)
+
+    def remove(self, *names: str) -> Mapping[str, str]:
+        """Removes ended runs and everything that is stored of them: all of them, or none if one cannot be removed.
+        Downloaded outputs are kept. Returns the runs with files left in a store, and why: the server keeps trying."""
+        from stoker.client.api.leftovers import remove  # not needed to submit or follow
+
+        return remove(self.connection, [self.run(name).name for name in names])
+
+    def sizes(self, *names: str) -> Sizes:
+        """The size of runs in their stores and on the server's computer."""
+        from stoker.client.api.leftovers import sizes  # not needed to submit or follow
+
+        return sizes(self.connection, names)
+
+    def prunable(
+        self, older_than: timedelta, *, keep_best: bool = False, experiment: str = ""
+    ) -> tuple[list[model.Run], list[Spared]]:
+        """Which runs ended longer ago than this, and which of those are kept: always the newest of each experiment,
+        with `keep_best` also its best. Removes nothing: pass their names to `remove`."""
+        from stoker.client.api.leftovers import prunable  # not needed to submit or follow
+
+        return prunable(self.connection, PruneRule(older_than.total_seconds(), keep_best, experiment))
+
+    def compare(self, first: str, second: str) -> Difference:
+        """What differs between two runs."""
+        from stoker.client.report.comparison import compare  # not needed to submit or follow
+
+        one, other = self.run(first).facts, self.run(second).facts
+        return compare(one, other, self._code(one), self._code(other))
+
+    def _stage(self, job: Job, say: Callable[[str], None]) -> str:
+        """The store to keep a run in; empty: the workspace's."""
+        if not is_twin(job.on):
+            return ""
+        from stoker.client.local import rehearsal  # a run in the real world has no use for it
+
+        return rehearsal.stage(job.on, self.settings, self.connection, say)
+
+    def _put(self, job: Job, folder: Path, store: str, agree: Agree) -> dict[str, str]:
+        """The datasets, by the name of the input, that data of this computer has become."""
+        from stoker.client.data.moves import moves  # where data is in a store already, nobody needs it
+
+        datasets = self.datasets
+        found = moves(job, folder, self.connection, datasets)
+        if not found:
+            return {}
+        progress = agree(found)
+        return {
+            one.use.name: datasets.put(one.use.where, one.dataset, store=store, progress=progress).version.ref
+            for one in found
+        }
+
+    def _again(self, old: model.Run, again: Again, name: str) -> Run:
+        store = self._stage(again.job, lambda _: None)
+        return self._handle(sending.submit_again(old, again, self.settings, self.connection, name=name, store=store))
+
+    def _handle(self, facts: model.Run) -> Run:
+        return Run(facts, self.connection, self.settings)
+
+    def _code(self, run: model.Run) -> Snapshot:
+        return wire.from_plain(Snapshot, self.connection.get(f"/v1/snapshots/{quote(run.snapshot, safe='')}"))
+
+    def _unknown(self, name: str) -> NotFound:
+        runs = self.runs(limit=_PAGE)
+        if not runs:
+            return NotFound("there are no runs yet", hint="start one with `stoker run`")
+        near = nearest(name, [run.name for run in runs] + [run.experiment for run in runs])
+        return NotFound(
+            f"there is no run `{name}`", hint=f"did you mean `{near}`?" if near else "list them: `stoker ps`"
+        )
+
+
+def _warn(text: str) -> None:
+    import warnings  # few submissions have anything to warn of
+
+    warnings.warn(text, stacklevel=4)
+
+
+# The shortest way from Python: `stoker.run(job)`.
+
+
+def run(job: Job, *, folder: Path | str = ".", name: str = "", twin: bool = False) -> Run:
+    """Submits a job and returns the run immediately. Relative paths of the job are relative to `folder`. With `twin` it
+    runs on the twin of its cloud, for free."""
+    return Client.connect().submit(job, folder, name=name, twin=twin)
+
+
+def cost(by: str = "experiment", since: datetime | timedelta | None = None, experiment: str = "") -> Costs:
+    """What runs have cost, summed by `experiment`, `person`, `day`, `cluster` or `run`. `since` may be a duration."""
+    return Client.connect().costs(by, since, experiment)

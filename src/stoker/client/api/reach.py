@@ -1,0 +1,149 @@
+"""The way to a node with OpenSSH's own client: which words it is started with. Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from stoker.client.api.connection import Connection
+from stoker.errors import BadInput, ServerUnavailable
+from stoker.model import wire
+from stoker.model.entrance import Entrance
+from stoker.model.frame import Frame, Kind, frames
+from stoker.model.orders import VisitEnd
+
+_FORWARD = re.compile(r"(?:(?P<bind>[\w.-]+):)?(?P<port>\d+):(?P<host>[\w.-]+):(?P<there>\d+)")
+_LOOPBACK = ("localhost", "127.0.0.1")
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """`port` of this computer leads to `there` of `host`, as the node sees it."""
+
+    port: int
+    host: str
+    there: int
+    bind: str = ""
+
+    def __str__(self) -> str:
+        return f"{f'{self.bind}:' if self.bind else ''}{self.port}:{self.host}:{self.there}"
+
+    @property
+    def is_itself(self) -> bool:
+        """On a node that is this computer: nothing has to be done."""
+        return self.port == self.there and self.host in _LOOPBACK
+
+
+def read_forward(text: str) -> Forward:
+    found = _FORWARD.fullmatch(f"{text}:localhost:{text}" if text.isdigit() else text)
+    if not found or not all(0 < int(found[name]) < 65536 for name in ("port", "there")):
+        raise BadInput(f"-L: found `{text}`, expected PORT:HOST:PORT", hint="such as -L 6006:localhost:6006")
+    return Forward(int(found["port"]), found["host"], int(found["there"]), found["bind"] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What is wanted on the node: a command, or a shell, or neither."""
+
+    words: tuple[str, ...] = ()
+    forwards: tuple[Forward, ...] = ()
+    only_forward: bool = False
+    terminal: bool = True
+    identity: str = ""  # the file of a private key; empty: whatever ssh finds
+
+
+def ssh_words(entrance: Entrance, key: str, call: Call, known_hosts: Path) -> list[str]:
+    """Addresses are given to one machine after another, so each is known by its own key, and trusted at first sight."""
+    options = [
+        f"HostKeyAlias=stoker-{key}",
+        f"UserKnownHostsFile={known_hosts}",
+        "StrictHostKeyChecking=accept-new",
+        "ServerAliveInterval=15",
+        "ExitOnForwardFailure=yes",
+    ]
+    words = ["ssh", "-p", str(entrance.port), "-q"]
+    words += [word for option in options for word in ("-o", option)]
+    words += [word for one in call.forwards for word in ("-L", str(one))]
+    words += ["-i", call.identity] if call.identity else []
+    target = f"{entrance.user}@{entrance.address}"
+    if call.only_forward:
+        return [*words, "-N", target]
+    return [*words, "-t" if call.terminal else "-T", target, shlex.join([*entrance.words, *call.words])]
+
+
+# A port of this computer that leads to another one, for nodes that are this computer too.
+
+_AT_ONCE = 1 << 16
+
+
+class Forwarding:
+    """Listens when it is made. Connections are served by threads, and end with this program."""
+
+    def __init__(self, forward: Forward) -> None:
+        self._target = (forward.host, forward.there)
+        try:
+            self._listening = socket.create_server((forward.bind or "127.0.0.1", forward.port))
+        except OSError as error:
+            raise BadInput(
+                f"-L {forward}: port {forward.port} cannot be used: {error.strerror}", hint="choose another port"
+            ) from error
+        threading.Thread(target=self._accept, daemon=True, name=f"forward {forward}").start()
+
+    def close(self) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._listening.accept()
+                threading.Thread(target=self._join, args=(here,), daemon=True).start()
+
+    def _join(self, here: socket.socket) -> None:
+        with here, suppress(OSError), socket.create_connection(self._target, timeout=10.0) as there:
+            there.settimeout(None)
+            back = threading.Thread(target=_pass_on, args=(there, here), daemon=True)
+            back.start()
+            _pass_on(here, there)
+            back.join()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(_AT_ONCE):
+            target.sendall(piece)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+# A command on the node of a run: what it prints as it comes, and how it ends.
+
+
+class Visit:
+    """Is under way when it is made, and ends at the latest when whoever made it hangs up."""
+
+    def __init__(self, connection: Connection, run: str, words: Sequence[str]) -> None:
+        self._connection = connection
+        self._path = f"/v1/runs/{quote(run, safe='')}/visits"
+        self.ended: VisitEnd | None = None
+        headers, self._pieces = connection.stream(self._path, asking={"words": list(words)})
+        self._id = headers["stoker-visit"]
+
+    def frames(self) -> Iterator[Frame]:
+        """What it says, until it has ended: `ended` tells how. Raises ServerUnavailable where the server ends first."""
+        for frame in frames(self._pieces):
+            if frame.kind is Kind.END:
+                self.ended = wire.load(VisitEnd, frame.data)
+                return
+            yield frame
+        raise ServerUnavailable("the server ended while the command ran, and the command with it", hint="run it again")
+
+    def end(self) -> None:
+        """As Ctrl-C there would. May be called from another thread, and more than once."""
+        self._connection.delete(f"{self._path}/{self._id}")

@@ -1,0 +1,1 @@
+"""This computer: its server, its twin, its workspaces, and whether a cloud is ready."""

@@ -1,0 +1,265 @@
+"""Finding this computer's server, starting it where none runs, and stopping it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from stoker import __version__
+from stoker.client.api.connection import Address, Connection
+from stoker.client.api.http import UNIX
+from stoker.client.settings import Settings
+from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
+from stoker.files import lock
+from stoker.model.home import Home
+
+if TYPE_CHECKING:
+    import subprocess
+
+_START_S = 20.0
+_STOP_S = 10.0
+_TURN_S = 60.0  # waiting for others that are starting a server at the same time
+_OTHER_S = 5.0
+_PAUSE_S = 0.01
+
+# Servers this process has started: kept so that one that ends can be reaped, and is not taken for alive.
+_children: list[subprocess.Popen[bytes]] = []
+
+
+def connect(settings: Settings, *, start: bool = True) -> Connection:
+    """A connection to the server named in the settings, or to this computer's own, started if need be.
+
+    Makes no request where an address is known: the first real one finds out whether a server is there. With
+    `start` off, a missing server is ServerUnavailable.
+    """
+    if not settings.local:
+        return Connection(_named(settings))
+    address = find(settings.home)
+    if address and start and _older(address):
+        _stop_older(settings.home)
+        address = None
+    if not start:
+        return Connection(address or _found(settings.home), reconnect=partial(_found, settings.home))
+    return Connection(address or _started(settings), reconnect=partial(_started, settings))
+
+
+def find(home: Home) -> Address | None:
+    """The address a server has left; it may be gone by now. Where others may write to the home, what is found there is
+    not believed: the next server closes it first."""
+    try:
+        if not _is_own(home):
+            return None
+        told = json.loads(home.address.read_bytes())
+        port = str(told.get("http", ""))
+        return Address(UNIX + str(home.socket), str(told["token"]), int(told["pid"]), str(told["version"]), port)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unusable(home, error) from error
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def stop(settings: Settings) -> bool:
+    """Ends this computer's server and returns once it is gone; runs go on. False: none was running."""
+    if not settings.local:
+        raise BadInput(
+            f"the server at {settings.server} is not this computer's own", hint="unset STOKER_SERVER to mean your own"
+        )
+    if not settings.home.alive_lock.exists():
+        return False
+    with _turn(settings.home):
+        return _stop(settings.home)
+
+
+@contextmanager
+def stopped(settings: Settings) -> Iterator[None]:
+    """This computer's server has ended, and nobody starts another one as long as this lasts."""
+    with _turn(settings.home):
+        _stop(settings.home)
+        yield
+
+
+def status(settings: Settings) -> dict[str, Any] | None:
+    """What the server says of itself (version, pid, home, started_at, url), or None where none answers."""
+    address = find(settings.home) if settings.local else _named(settings)
+    return _health(address) if address else None
+
+
+def _named(settings: Settings) -> Address:
+    address = Address(settings.server, settings.token)
+    if not settings.token and not address.proves_itself:
+        raise Denied(
+            f"the server at {settings.server} cannot be told from others without its token", hint="set STOKER_TOKEN"
+        )
+    return address
+
+
+def _is_own(home: Home) -> bool:
+    """Nobody else can have written to it. Raises HomeUnusable where it belongs to somebody else."""
+    if os.name == "nt":
+        return True
+    seen = home.root.stat()
+    if seen.st_uid != os.geteuid():
+        raise HomeUnusable(
+            f"Stoker's folder {home.root} belongs to user {seen.st_uid}, not to you (user {os.geteuid()})",
+            hint="set STOKER_HOME to a folder of your own",
+        )
+    return not seen.st_mode & 0o022
+
+
+def _found(home: Home) -> Address:
+    address = find(home)
+    if address is None:
+        raise ServerUnavailable("no server is running on this computer", hint="start one with `stoker server start`")
+    return address
+
+
+def _started(settings: Settings) -> Address:
+    """The address of a server that answers. Whoever comes first starts it; the others find it."""
+    with _turn(settings.home):
+        address = find(settings.home)
+        if address and _health(address):
+            return address
+        return _start(settings)
+
+
+@contextmanager
+def _turn(home: Home) -> Iterator[None]:
+    """Starting and stopping are done by one process at a time."""
+    try:
+        home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with lock.held(home.start_lock, _TURN_S):
+            yield
+    except TimeoutError:
+        raise ServerUnavailable("another command has been starting a server for a minute, without success") from None
+    except OSError as error:
+        raise _unusable(home, error) from error
+
+
+def _start(settings: Settings) -> Address:
+    home = settings.home
+    with home.server_log.open("ab") as log:
+        said_before = log.tell()
+        child = _spawn(settings, log.fileno())
+    _children.append(child)
+    give_up = time.monotonic() + _START_S
+    while time.monotonic() < give_up:
+        ended = child.poll() is not None  # asked before looking: its last words must not be missed
+        address = find(home)
+        if address and _health(address):
+            return address
+        if ended and not lock.is_held(home.alive_lock):
+            raise _could_not(home, said_before, f"it ended with exit code {child.returncode}")
+        if ended:  # somebody started another one by hand at the same moment: it will tell its address soon
+            give_up = min(give_up, time.monotonic() + _OTHER_S)
+        time.sleep(_PAUSE_S)
+    raise _could_not(home, said_before, f"it did not answer within {_START_S:.0f} s")
+
+
+def _spawn(settings: Settings, log: int) -> subprocess.Popen[bytes]:
+    import subprocess  # 12 ms, and only the first command of the day starts a server
+
+    detached: dict[str, Any] = {"start_new_session": True}
+    if sys.platform == "win32":
+        detached = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
+    return subprocess.Popen(
+        [sys.executable, "-m", "stoker.server"],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        cwd=settings.home.root,
+        env=settings.for_server(),
+        **detached,
+    )
+
+
+def _health(address: Address) -> dict[str, Any] | None:
+    connection = Connection(address)
+    try:
+        told = connection.get("/v1/health", timeout_s=5.0)
+    except StokerError:
+        return None
+    finally:
+        connection.close()
+    return {**told, "url": address.url, "http": address.http} if isinstance(told, dict) else None
+
+
+def _stop(home: Home) -> bool:
+    address = find(home)
+    if address is None or not lock.is_held(home.alive_lock):
+        return False
+    with suppress(StokerError):
+        Connection(address).post("/v1/stop", repeat=False, timeout_s=_STOP_S)
+    if _gone(home):
+        return True
+    with suppress(ProcessLookupError):
+        os.kill(address.pid, signal.SIGTERM)
+    if not _gone(home):
+        raise ServerUnavailable(
+            f"the server (pid {address.pid}) does not end", hint=f"end it with `kill -9 {address.pid}`"
+        )
+    return True
+
+
+def _gone(home: Home) -> bool:
+    """The kernel releases the server's lock when it has ended, however it ends."""
+    give_up = time.monotonic() + _STOP_S
+    while lock.is_held(home.alive_lock):
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_PAUSE_S)
+    _children[:] = [child for child in _children if child.poll() is None]
+    return True
+
+
+def _stop_older(home: Home) -> None:
+    """Looks again once it is our turn: somebody else may have replaced it already."""
+    with _turn(home):
+        address = find(home)
+        if address and _older(address):
+            _stop(home)
+
+
+def _older(address: Address) -> bool:
+    """A newer server is left alone: its database could not be read by the one this client would start."""
+    try:
+        theirs, ours = ([int(part) for part in version.split(".")] for version in (address.version, __version__))
+        return theirs < ours
+    except ValueError:
+        return address.version != __version__
+
+
+def _could_not(home: Home, said_before: int, how: str) -> ServerUnavailable:
+    message, hint = _last_words(home, said_before)
+    return ServerUnavailable(
+        f"the server could not start: {message or how}", hint=hint or f"its log is {home.server_log}"
+    )
+
+
+def _last_words(home: Home, said_before: int) -> tuple[str, str]:
+    """The `error:` and `hint:` lines the server ended with; failing those, its last line."""
+    try:
+        with home.server_log.open("rb") as log:
+            log.seek(max(said_before, os.fstat(log.fileno()).st_size - 20_000))
+            lines = log.read().decode(errors="replace").splitlines()
+    except OSError:
+        return "", ""
+    said = [line.strip() for line in lines if line.strip()]
+    message = next((line.removeprefix("error:").strip() for line in reversed(said) if line.startswith("error:")), "")
+    hint = next((line.removeprefix("hint:").strip() for line in reversed(said) if line.startswith("hint:")), "")
+    return message or (said[-1] if said else ""), hint
+
+
+def _unusable(home: Home, error: OSError) -> HomeUnusable:
+    return HomeUnusable(
+        f"Stoker's folder {home.root} cannot be used: {(error.strerror or str(error)).lower()}",
+        hint="set STOKER_HOME to a folder you can write to",
+    )

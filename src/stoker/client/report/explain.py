@@ -1,0 +1,248 @@
+"""What happened to a run and why, in sentences, from its facts, its receipt and its timeline. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from stoker.client.report.spelling import count, duration, share, step, usd
+from stoker.model.receipt import Part, Receipt, Stay, Taken
+from stoker.model.report import Outcome, Phase
+from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
+
+Clock = Callable[[datetime], str]  # how a moment is shown
+
+# What is worth telling of a timeline besides what the facts say themselves.
+_TOLD = frozenset(
+    {
+        "budget",
+        "budget-warning",
+        "cancel-asked",
+        "checkpoint-caught-up",
+        "checkpoint-failed",
+        "checkpoint-left-out",
+        "data-repaired",
+        "data-waits",
+        "deadline",
+        "fuse-blown",
+        "gpus",
+        "held",
+        "kept",
+        "landing-failed",
+        "left-behind",
+        "moving",
+        "not-ready",
+        "notice-withdrawn",
+        "output-unreadable",
+        "outputs-lost",
+        "paused",
+        "price",
+        "quarantined",
+        "released",
+        "report-refused",
+        "restore-failed",
+        "restore-waits",
+        "retry",
+        "target-reached",
+    }
+)
+_EACH = ("price", "checkpoint-left-out")  # every one of them says something else
+_SAME_S = 10.0  # what server and agent both tell of within so long is one thing
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    at: datetime
+    text: str
+
+
+def explain(run: Run, receipt: Receipt, events: Sequence[Event], clock: Clock) -> list[str]:
+    """One sentence for each thing that happened, oldest first; the last ones say how it stands, and what to do."""
+    lines = [_Line(run.submitted_at, _submitted(run, clock))]
+    lines += _attempts(run, receipt, clock)
+    lines += [_Line(one.at, f"{clock(one.at)} {one.text}") for one in _worth_telling(events)]
+    lines.sort(key=lambda line: line.at)
+    return [line.text for line in lines] + list(_standing(run, receipt, clock))
+
+
+def _worth_telling(events: Sequence[Event]) -> Iterator[Event]:
+    told: dict[str, datetime] = {}
+    for one in sorted(events, key=lambda event: event.at):
+        if one.kind not in _TOLD:
+            continue
+        before = told.get(one.kind)
+        told[one.kind] = one.at
+        if before is None or one.kind in _EACH or (one.at - before).total_seconds() >= _SAME_S:
+            yield one
+
+
+def _submitted(run: Run, clock: Clock) -> str:
+    by = f" by {run.person}" if run.person else ""
+    again = f", as a rerun of {run.rerun_of}" if run.rerun_of else ""
+    if run.start:
+        again += f", {'to resume' if run.resumes else 'from the last checkpoint of'} {run.start.name}"
+    return f"{clock(run.submitted_at)} {run.name} was submitted{by} to run on {run.job.on}{again}"
+
+
+def _attempts(run: Run, receipt: Receipt, clock: Clock) -> Iterator[_Line]:
+    stays = {stay.attempt: stay for stay in receipt.stays}
+    taken = {one.attempt: one for one in receipt.taken}
+    refused: list[Attempt] = []
+    before: Attempt | None = None
+    for attempt in run.attempts:
+        if attempt.trouble:
+            refused.append(attempt)
+            continue
+        yield from _refusals(refused, clock)
+        refused = []
+        again = taken[before.number].again if before and before.number in taken else ""
+        yield from _began(attempt, before, stays.get(attempt.number), run.job.on, clock, again)
+        yield from _ended(attempt, taken.get(attempt.number), clock)
+        before = attempt
+    yield from _refusals(refused, clock)
+
+
+def _refusals(refused: Sequence[Attempt], clock: Clock) -> Iterator[_Line]:
+    """Several in a row are one story."""
+    if not refused:
+        return
+    last = refused[-1]
+    tries = "" if len(refused) == 1 else f" ({len(refused)} tries since {clock(refused[0].asked_at)})"
+    at = last.ended_at or last.asked_at
+    yield _Line(at, f"{clock(at)} {_node(last, 'a node')} could not be had{tries}: {last.message or last.trouble}")
+
+
+def _began(
+    attempt: Attempt, before: Attempt | None, stay: Stay | None, on: str, clock: Clock, again: str
+) -> Iterator[_Line]:
+    began = attempt.started_at
+    if began is None:
+        yield _Line(
+            attempt.asked_at,
+            f"{clock(attempt.asked_at)} {_node(attempt, f'a node of {on}')} was asked for",
+        )
+        return
+    if before is None or before.ended_at is None:
+        waited = f"{duration((began - attempt.asked_at).total_seconds())} after it was asked for"
+        yield _Line(
+            began, f"{clock(began)} the script started on {_node(attempt, on)}, {waited}{_spent_on(attempt, stay)}"
+        )
+        return
+    gap = duration((began - before.ended_at).total_seconds())
+    where = f" in {attempt.offer.place}" if attempt.offer and attempt.offer.place else ""
+    unused = attempt.effort.began_from if again and attempt.effort else None
+    how = f"it went on from {_base(attempt)}" if not again else f"the script began again at {again}"
+    why = f"; {_base(attempt)} was restored, and the script did not use it" if unused else ""
+    yield _Line(began, f"{clock(began)} {how}, on a new node{where} {gap} later{why}")
+
+
+def _node(attempt: Attempt, otherwise: str) -> str:
+    """The kind of machine, where its provider has several."""
+    offer = attempt.offer
+    if offer is None or not offer.usd_per_hour:
+        return otherwise
+    return f"a {'spot ' if offer.spot else ''}{offer.size} in {offer.place}"
+
+
+def _spent_on(attempt: Attempt, stay: Stay | None) -> str:
+    """What the wait went into, where that is worth a word."""
+    phases = attempt.effort.phases if attempt.effort else {}
+    machine = float(stay.parts[Part.PROVISIONING].seconds) if stay else 0.0
+    setting_up = phases.get(Phase.UNPACKING, 0.0) + phases.get(Phase.PREPARING, 0.0)
+    waits = (("the machine", machine), ("setting up", setting_up), ("data", phases.get(Phase.STAGING, 0.0)))
+    worth = [f"{duration(seconds)} for {name}" for name, seconds in waits if seconds >= 1]
+    return f" ({', '.join(worth)})" if worth else ""
+
+
+def _base(attempt: Attempt) -> str:
+    kept = attempt.effort.began_from if attempt.effort else None
+    if kept is None:
+        return "the beginning" if attempt.effort else "its last checkpoint"
+    return f"step {step(kept.step)}" if kept.step is not None else f"checkpoint {kept.number} of attempt {kept.attempt}"
+
+
+def _ended(attempt: Attempt, taken: Taken | None, clock: Clock) -> Iterator[_Line]:
+    at = attempt.ended_at
+    if at is None:
+        return
+    if taken:
+        yield _Line(at, f"{clock(at)} {_how_taken(attempt, taken)}{_lost(taken)}")
+    elif attempt.outcome is Outcome.FAILED:
+        code = f" (exit code {attempt.exit_code})" if attempt.exit_code is not None else ""
+        why = f": {attempt.message}" if attempt.message else ""
+        yield _Line(at, f"{clock(at)} the script failed{code}{why}")
+    elif attempt.outcome is Outcome.NOT_READY:
+        yield _Line(at, f"{clock(at)} it was given back: {attempt.message}")
+    elif attempt.outcome is Outcome.BROKEN:
+        yield _Line(at, f"{clock(at)} the run could not be carried out: {attempt.message}")
+
+
+def _how_taken(attempt: Attempt, taken: Taken) -> str:
+    if taken.how == AttemptState.MOVED:
+        return "it moved to another node by its own choice" + (f": {attempt.moving}" if attempt.moving else "")
+    if taken.how == AttemptState.LOST:
+        return f"its node was lost: {attempt.message}" if attempt.message else "its node was lost"
+    warned = "without notice" if taken.notice_s is None else f"with {duration(taken.notice_s)} notice"
+    drill = ", which was a drill" if attempt.notice and attempt.notice.drill else ""
+    return f"it was evicted {warned}{drill}"
+
+
+def _lost(taken: Taken) -> str:
+    """`; step 4,100 was already safe; 38 s of work done twice; $0.04`"""
+    parts = []
+    if taken.again:
+        parts.append(f"the script began again at {taken.again}")
+    elif taken.safe_step is not None and taken.steps_lost == 0:
+        parts.append(f"step {step(taken.safe_step)} was already safe")
+    elif taken.safe_step is not None and taken.step is not None:
+        parts.append(f"step {step(taken.safe_step)} was safe of {step(taken.step)}")
+    if taken.redone.seconds >= 1 or taken.steps_lost:
+        steps = f" ({count(int(taken.steps_lost), 'step')})" if taken.steps_lost else ""
+        parts.append(f"{duration(float(taken.redone.seconds))} of work done twice{steps}")
+        parts += [usd(taken.redone.usd)] if taken.redone.usd else []
+    elif not parts:
+        parts.append("no work was lost")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _standing(run: Run, receipt: Receipt, clock: Clock) -> Iterator[str]:
+    at = f"{clock(run.ended_at)} " if run.ended_at else ""
+    reason = f": {run.reason}" if run.reason else ""
+    match run.state:
+        case RunState.SUCCEEDED:
+            yield f"{at}it succeeded{reason}"
+        case RunState.FAILED:
+            yield f"{at}it failed{reason}"
+        case RunState.CANCELLED:
+            yield f"{at}it was cancelled"
+        case RunState.QUEUED:
+            yield f"now it waits{reason}" if reason else "now it waits for a node"
+        case RunState.STARTING:
+            yield f"now its node starts{reason}"
+        case RunState.RUNNING:
+            yield f"now it runs{reason}"
+        case _:
+            yield f"now it is {run.state}{reason}"
+    if bill := _bill(receipt):
+        yield bill
+    if run.land_problem:
+        yield f"its outputs could not be brought back: {run.land_problem}; try again with `stoker fetch {run.name}`"
+    if todo := run.hint or _todo(run):
+        yield f"to do: {todo}"
+
+
+def _bill(receipt: Receipt) -> str:
+    if receipt.free:
+        return ""
+    so_far = "it cost" if receipt.final else "it has cost"
+    useful, redone = receipt.parts[Part.USEFUL].usd, receipt.parts[Part.REDONE].usd
+    parts = [f"{share(useful, receipt.usd)} of it for useful work"]
+    parts += [f"{usd(redone)} for work done twice"] if redone else []
+    return f"{so_far} {usd(receipt.usd)}, {', '.join(parts)}"
+
+
+def _todo(run: Run) -> str:
+    if run.state is RunState.FAILED:
+        return f"read what it printed with `stoker logs {run.name}`, then `stoker rerun {run.name}`"
+    return ""

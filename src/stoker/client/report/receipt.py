@@ -1,0 +1,194 @@
+"""A receipt as one HTML page that needs nothing else: a bar that a person understands, and the figures below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from html import escape
+from pathlib import Path
+
+from stoker.client.report.spelling import count, duration, grain, how_old, share, step, usd
+from stoker.model.receipt import Part, Receipt, Share, Stay, Taken, rounded
+
+# Okabe and Ito's colours, which people tell apart whatever their eyes are like.
+_COLOURS = {
+    Part.USEFUL: "#009e73",
+    Part.PROVISIONING: "#56b4e9",
+    Part.SETUP: "#0072b2",
+    Part.DATA: "#cc79a7",
+    Part.CHECKPOINT: "#f0e442",
+    Part.REDONE: "#d55e00",
+    Part.IDLE: "#b3b3b3",
+}
+_MEANS = {
+    Part.USEFUL: "the script’s work, each piece once",
+    Part.PROVISIONING: "waiting for machines to be there",
+    Part.SETUP: "code and environment",
+    Part.DATA: "inputs brought, outputs sent",
+    Part.CHECKPOINT: "waiting for saves, putting them back",
+    Part.REDONE: "work done twice after an eviction",
+    Part.IDLE: "machines with nothing to do",
+}
+_LABEL_FROM = Decimal("0.11")  # of the bar: a narrower piece has no room for its name
+_STYLE = Path(__file__).with_name("receipt.css")
+
+
+def page(receipt: Receipt, clock: Clock, now: datetime) -> str:
+    sections = [*_head(receipt, now), _bar(receipt), _parts(receipt), *_stays(receipt, clock), *_taken(receipt, clock)]
+    sections.append(_foot(receipt, clock))
+    title = escape(f"{receipt.run}: {usd(receipt.usd)}")
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f"<head>{meta}<title>{title}</title><style>{_STYLE.read_text(encoding='utf-8')}</style></head>"
+    return f'<!doctype html>\n<html lang="en">{head}\n<body><main>\n{chr(10).join(sections)}\n</main></body></html>\n'
+
+
+def _head(receipt: Receipt, now: datetime) -> Iterator[str]:
+    yield f"<h1>{escape(receipt.run)} <small>{escape(receipt.state)}</small></h1>"
+    so_far = "" if receipt.final else " so far"
+    time = f"{duration(float(receipt.seconds))} of machines{so_far}"
+    yield f'<p class="sum">{usd(receipt.usd)} <small>{time}</small></p>'
+    told = []
+    if receipt.undisturbed_usd:
+        told.append(compared(receipt.usd, receipt.undisturbed_usd))
+        told.append(f"prices {how_old(receipt.priced_at, now)}")
+    if receipt.budget is not None:
+        told.append(f"{usd(receipt.budget - receipt.usd)} of the budget of {usd(receipt.budget)} left")
+    yield f'<p class="told">{escape(" · ".join(told))}</p>'
+
+
+def _bar(receipt: Receipt) -> str:
+    """By dollars; by minutes where there are none."""
+    pieces = []
+    for part, width in weights(receipt).items():
+        if width <= 0:
+            continue
+        told = f"{part}: {both(receipt.parts[part])} ({share(width, Decimal(1))})"
+        inside = escape(f"{part} {share(width, Decimal(1))}") if width >= _LABEL_FROM else ""
+        kind = f"{part}{'' if inside else ' thin'}"
+        ink = "#fff" if part is Part.SETUP else "#111"
+        style = f"flex:{float(width):.5f} 0 0;background-color:{_COLOURS[part]};color:{ink}"
+        pieces.append(f'<span class="{kind}" style="{style}" title="{escape(told)}">{inside}</span>')
+    label = ", ".join(f"{part} {share(width, Decimal(1))}" for part, width in weights(receipt).items())
+    return f'<div class="bar" role="img" aria-label="{escape(label)}">{"".join(pieces)}</div>'
+
+
+def _parts(receipt: Receipt) -> str:
+    shown, whole = figures(receipt)
+    rows = [
+        _row(
+            f'<i class="{one.part}" style="background-color:{_COLOURS[one.part]}"></i>{one.part}',
+            _MEANS[one.part],
+            one.time,
+            one.percent,
+            one.dollars,
+        )
+        for one in shown
+    ]
+    last = _row("whole", "", whole.time, whole.percent, whole.dollars).replace("<tr>", '<tr class="whole">')
+    return f'<table class="parts">{"".join(rows)}{last}</table>'
+
+
+def _stays(receipt: Receipt, clock: Clock) -> Iterator[str]:
+    if not receipt.stays:
+        return
+    head = _row("#", "machine", "from", "time", "cost", tag="th")
+    rows = [
+        _row(str(one.attempt), machine(one), clock(one.since), duration(float(one.whole.seconds)), usd(one.whole.usd))
+        for one in receipt.stays
+    ]
+    yield f"<h2>{count(len(receipt.stays), 'machine')}</h2><table>{head}{''.join(rows)}</table>"
+
+
+def _taken(receipt: Receipt, clock: Clock) -> Iterator[str]:
+    if receipt.taken:
+        items = "".join(f"<li>{escape(taken_words(one, clock))}</li>" for one in receipt.taken)
+        yield f"<h2>Taken away</h2><ul>{items}</ul>"
+
+
+def _foot(receipt: Receipt, clock: Clock) -> str:
+    notes = "".join(f"<br>{escape(note)}" for note in receipt.notes)
+    sums = "every part is metered by the second, and they sum to the whole"
+    return f"<footer>{escape(left_words(receipt))}<br>as of {escape(clock(receipt.as_of))}; {sums}{notes}</footer>"
+
+
+def _row(name: str, what: str, *figures: str, tag: str = "td") -> str:
+    cells = "".join(f'<{tag} class="n">{escape(figure)}</{tag}>' for figure in figures)
+    return f'<tr><{tag}>{name}</{tag}><{tag} class="what">{escape(what)}</{tag}>{cells}</tr>'
+
+
+# What a receipt says, in words and figures that add up: for the terminal and for the page. Pure.
+
+Clock = Callable[[datetime], str]  # how a moment is shown
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One part as it is shown."""
+
+    part: Part
+    time: str
+    percent: str
+    dollars: str
+
+
+def figures(receipt: Receipt) -> tuple[list[Figures], Figures]:
+    """Of each part, and of the whole. Rounded together: what is shown of the parts sums to that of the whole."""
+    quantum = grain(receipt.usd)
+    seconds = rounded((receipt.parts[part].seconds for part in Part), Decimal(1))
+    dollars = rounded((receipt.parts[part].usd for part in Part), quantum)
+    percents = rounded(weights(receipt).values(), Decimal("0.01"))
+    rows = zip(Part, seconds, percents, dollars, strict=True)
+    shown = [Figures(part, clockwise(int(s)), f"{100 * p:.0f} %", usd(d, quantum)) for part, s, p, d in rows]
+    whole = Figures(Part.USEFUL, clockwise(int(sum(seconds))), "100 %", usd(sum(dollars, Decimal(0)), quantum))
+    return shown, whole
+
+
+def weights(receipt: Receipt) -> dict[Part, Decimal]:
+    """What part of the whole each is: of the dollars, or, where there are none, of the time."""
+    amounts = {part: receipt.parts[part].usd if receipt.usd else receipt.parts[part].seconds for part in Part}
+    whole = sum(amounts.values(), Decimal(0)) or Decimal(1)
+    return {part: amount / whole for part, amount in amounts.items()}
+
+
+def compared(spent: Decimal, undisturbed: Decimal) -> str:
+    saved = undisturbed - spent
+    less = f": {share(saved, undisturbed)} saved" if saved > 0 else ""
+    return f"{usd(undisturbed)} on demand, undisturbed{less}"
+
+
+def taken_words(one: Taken, clock: Clock) -> str:
+    """`attempt 1 evicted 14:02:25 with 30 s notice: 10 steps, 20 s and $0.0200 of work done twice`"""
+    warned = "without notice" if one.notice_s is None else f"with {duration(one.notice_s)} notice"
+    told = f"attempt {one.attempt} {one.how} {clock(one.at)} {warned if one.how != 'moved' else ''}".rstrip()
+    if not one.redone.seconds and not one.steps_lost:
+        safe = f"step {step(one.safe_step)} was safe" if one.safe_step is not None else "no work was lost"
+        return f"{told}: {safe}"
+    steps = f"{count(int(one.steps_lost), 'step')}, " if one.steps_lost else ""
+    again = f", because the script began again at {one.again}" if one.again else ""
+    return f"{told}: {steps}{both(one.redone)} of work done twice{again}"
+
+
+def left_words(receipt: Receipt) -> str:
+    """What is there of it now, as its provider says it."""
+    if receipt.left is None:
+        return "what is left running could not be asked"
+    if receipt.left:
+        return f"left running: {count(len(receipt.left), 'resource')}, {usd(receipt.usd_per_hour)}/h"
+    return "left running: nothing, $0.00/h"
+
+
+def machine(one: Stay) -> str:
+    kind = "spot " if one.spot else ""
+    return f"{kind}{one.size or 'this computer'}{f' in {one.place}' if one.place else ''}"
+
+
+def clockwise(seconds: int) -> str:
+    """Whole seconds that can be added up by eye: `1:02:03`, `0:45`."""
+    minutes, rest = divmod(seconds, 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"
+
+
+def both(of: Share) -> str:
+    return f"{duration(float(of.seconds))} and {usd(of.usd)}" if of.usd else duration(float(of.seconds))

@@ -1,0 +1,130 @@
+"""The options of a script, as argparse, click, absl, typer and fire have them declared."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from stoker.client.script.folding import Values
+from stoker.client.script.localcode import nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An option the script takes on its command line."""
+
+    name: str  # with its dashes
+    default: str | None = None
+    required: bool = False
+    switch: bool = False  # it takes no value
+    optional: bool = False  # it takes a value or none
+    positional: bool = False
+    into: str = ""  # the variable that it becomes, where that has another name
+
+    @property
+    def dest(self) -> str:
+        return self.into or self.name.lstrip("-").replace("-", "_")
+
+
+def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
+    """By a call of argparse, click or absl."""
+    names = [text for text in texts(call.args) if text.startswith("--")]
+    plain = [text for text in texts(call.args[:1]) if not text.startswith("-")]
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    kind = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    default = given.get("default")
+    if kind.startswith("DEFINE_") and plain:
+        names = [f"--{plain[0]}"]
+        default = call.args[1] if len(call.args) > 1 else default
+    if names:
+        yield Flag(
+            names[0].partition("/")[0],
+            _text(default, values),
+            _says_true(given.get("required")),
+            _is_switch(kind, given, default),
+            optional="?" in _words(given, "nargs"),
+            into=_words(given, "dest"),
+        )
+    elif plain and kind in ("add_argument", "argument"):
+        needed = not {"nargs", "default"} & given.keys()
+        yield Flag(plain[0], _text(default, values), needed, positional=True)
+
+
+def of_functions(tree: ast.Module, imports: set[str], chosen: ast.FunctionDef | None = None) -> list[Flag]:
+    """Parameters of a function that typer or fire makes a command of; of several commands, of the chosen one."""
+    if not {"typer", "fire"} & imports:
+        return []
+    named = {
+        getattr(node.args[0], "id", "")
+        for node in nodes(tree)
+        if isinstance(node, ast.Call) and node.args and ast.unparse(node.func) in ("typer.run", "fire.Fire", "Fire")
+    }
+    found: list[Flag] = []
+    for node in nodes(tree):
+        if not isinstance(node, ast.FunctionDef) or (chosen is not None and node is not chosen):
+            continue
+        if node.name in named or any("command" in ast.unparse(one) for one in node.decorator_list):
+            found += _parameters(node, dashes="typer" in imports)
+    return found
+
+
+def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[Flag]:
+    """Fields of the dataclasses that a library makes options of."""
+    if not imports & {"tyro", "simple_parsing", "transformers.HfArgumentParser", "jsonargparse", "draccus"}:
+        return []
+    return [
+        Flag(f"--{one.target.id}", _plain_default(one.value), one.value is None, _is_boolean(one.value))
+        for node in nodes(tree)
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in node.decorator_list)
+        for one in node.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    ]
+
+
+def texts(nodes: list[ast.expr]) -> list[str]:
+    return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def _text(default: ast.expr | None, values: Values) -> str | None:
+    if isinstance(default, ast.Constant):
+        return None if default.value is None else str(default.value)
+    return values.text(default)
+
+
+def _is_boolean(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, bool)
+
+
+def _plain_default(node: ast.expr | None) -> str | None:
+    """Also of `field(default=...)`."""
+    if isinstance(node, ast.Call):
+        node = next((one.value for one in node.keywords if one.arg == "default"), None)
+    return str(node.value) if isinstance(node, ast.Constant) and node.value is not None else None
+
+
+def _words(given: dict[str | None, ast.expr], name: str) -> str:
+    return "".join(texts([given[name]] if name in given else []))
+
+
+def _says_true(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) and node.value is True
+
+
+def _is_switch(kind: str, given: dict[str | None, ast.expr], default: ast.expr | None) -> bool:
+    boolean = _is_boolean(default)
+    named = "action" in given and "BooleanOptionalAction" in ast.unparse(given["action"])
+    switch = named or "store_" in _words(given, "action") or "is_flag" in given
+    return switch or (boolean and kind in ("option", "DEFINE_bool", "DEFINE_boolean"))
+
+
+def _parameters(function: ast.FunctionDef, *, dashes: bool) -> Iterator[Flag]:
+    defaults = dict(zip(reversed(function.args.args), reversed(function.args.defaults), strict=False))
+    for argument in function.args.args:
+        default = defaults.get(argument)
+        if isinstance(default, ast.Call) and default.args:
+            default = default.args[0]  # `typer.Option(False, ...)`
+        boolean = isinstance(default, ast.Constant) and isinstance(default.value, bool)
+        text = str(default.value) if isinstance(default, ast.Constant) and default.value not in (None, ...) else None
+        name = argument.arg.replace("_", "-") if dashes else argument.arg
+        yield Flag(f"--{name}", text, argument not in defaults, boolean, into=argument.arg)

@@ -1,0 +1,266 @@
+"""What a training script says of itself: its flags, the folders it writes to, what it saves, the libraries it uses.
+
+It is parsed and never run, so that looking at somebody's code is harmless.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from stoker.client.script.flags import Flag, declared, of_dataclasses, of_functions, texts
+from stoker.client.script.folding import Values, empty_keys, flatten, gather, place_file
+from stoker.client.script.localcode import modules, nodes
+from stoker.client.script.saving import Saving, saving
+from stoker.client.subcommands import Subcommand, decorated, subcommand
+from stoker.model.commandline import NOTEBOOK
+
+_MOST_BYTES = 500_000
+_MOST_NOTEBOOK_BYTES = 20_000_000  # most of it are pictures
+FRAMEWORKS = (
+    "torch",
+    "tensorflow",
+    "keras",
+    "jax",
+    "lightning",
+    "pytorch_lightning",
+    "transformers",
+    "sklearn",
+    "xgboost",
+    "lightgbm",
+    "optuna",
+)
+_WRITERS = {"save", "savez", "dump", "save_pretrained", "save_model", "save_weights", "ModelCheckpoint", "makedirs"}
+_WRITERS |= {"mkdir", "to_csv", "savefig", "SummaryWriter", "CSVLogger", "TensorBoard", "write_text", "write_bytes"}
+_KEYWORDS = {"output_dir", "default_root_dir", "save_dir", "dirpath", "log_dir", "logging_dir", "checkpoint_dir"}
+_FOLDER_NAME = re.compile(r"(?i)(.*_)?(out|output|outputs|save|result|results|model|models|checkpoint|ckpt|log)s?_dir")
+_SECRET = re.compile(r"[A-Z][A-Z0-9_]*(TOKEN|API_KEY|SECRET|PASSWORD)")
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE")
+_TRAINS = ("backward", "fit", "partial_fit", "train_on_batch", "value_and_grad", "boost", "optimize", "zero_grad")
+_TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "GradientTape")
+
+
+@dataclass(slots=True)
+class Script:
+    """What was found; `path` is relative to the folder. Lists are in the order of the text."""
+
+    path: str
+    flags: list[Flag] = field(default_factory=list)
+    writes: list[str] = field(default_factory=list)  # folders, relative
+    imports: set[str] = field(default_factory=set)
+    secrets: list[str] = field(default_factory=list)
+    is_program: bool = False  # it has an `if __name__ == "__main__"`
+    acts: bool = False  # it does something when it is run, be it without that
+    trains: bool = False  # it calls what trains a model
+    inside: bool = False  # it imports from its own package, and so has to be run with `-m`
+    settings: dict[str, str] = field(default_factory=dict)  # what its module says, which nanoGPT and others let one set
+    takes_settings: bool = False  # `--name=value` sets one of those
+    empty_settings: set[str] = field(default_factory=set)  # keys of its configuration that are `null`
+    ranks_read: bool = False  # it reads RANK and its like, or starts a process group with them
+    ranks_asked: bool = False  # it asks first whether they are there, or sets them itself
+    subcommand: Subcommand | None = None  # that has to be named for it to train
+    owners: dict[ast.Call, ast.FunctionDef] = field(default_factory=dict)  # whose options decorators declare
+    tree: ast.Module | None = None
+    modules: dict[Path, ast.Module] = field(default_factory=dict)  # of the same folder, once they are followed
+    values: Values = field(default_factory=Values)
+
+    @property
+    def frameworks(self) -> list[str]:
+        return [name for name in FRAMEWORKS if name in self.imports]
+
+    @property
+    def distributed(self) -> bool:
+        return "torch.distributed" in self.imports
+
+    @property
+    def needs_ranks(self) -> bool:
+        """Started alone it would fail: a launcher has to tell it its rank."""
+        return self.ranks_read and not self.ranks_asked
+
+    def saving(self, given: dict[str, str]) -> Saving:
+        """What it saves where, once these flags are given."""
+        self.values.forced = given
+        return saving([self.tree, *self.modules.values()], self.values, self.imports) if self.tree else Saving()
+
+    def follow(self, folder: Path) -> None:
+        """Reads the modules that it imports from the folder: they may be what saves, and what takes its flags."""
+        if self.tree is None or self.modules:
+            return
+        self.modules = modules(folder / self.path, folder, self.tree)
+        known = self.values.known
+        self.values = gather(self.tree, *self.modules.values())
+        for path, tree in ((folder / self.path, self.tree), *self.modules.items()):
+            place_file(self.values, tree, path.relative_to(folder).as_posix() if path.is_relative_to(folder) else "")
+        inside = Script(self.path, values=self.values)
+        for module in self.modules.values():
+            for node in nodes(module):
+                _note(inside, node)
+            config = flatten(_configuration(folder, module))
+            known |= {name: text for name, text in config.items() if name not in known}
+        self.flags = self.flags or inside.flags
+        self.writes += [one for one in inside.writes if one not in self.writes]
+        self.ranks_read, self.ranks_asked = self.ranks_read or inside.ranks_read, self.ranks_asked or inside.ranks_asked
+        self.secrets += [one for one in inside.secrets if one not in self.secrets]
+        self.values.known = _defaults(self.flags) | known
+
+
+def look(path: Path, name: str) -> Script | None:
+    """None where the file is not Python that can be parsed, nor a notebook of it."""
+    try:
+        tree = ast.parse(_source(path))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    script = Script(name, tree=tree, values=gather(tree))
+    place_file(script.values, tree, name)
+    script.imports = _imports(tree)
+    script.subcommand, script.owners = subcommand(tree, script.imports), decorated(tree)
+    for node in nodes(tree):
+        _note(script, node)
+    script.acts = script.is_program or any(_does(node) for node in tree.body)
+    script.settings = {
+        name: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        for target in node.targets
+        if (name := getattr(target, "id", ""))
+    }
+    chosen = script.subcommand.function if script.subcommand else None
+    script.flags += [*of_functions(tree, script.imports, chosen), *of_dataclasses(tree, script.imports)]
+    root = path.parents[len(PurePosixPath(name).parts) - 1]
+    config = _configuration(path.parent, tree) or _configuration(root, tree)
+    script.values.known |= flatten(config)
+    script.empty_settings = empty_keys(config)
+    script.values.known |= _defaults(script.flags)
+    return script
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    return {
+        name.partition(".")[0]
+        for node in nodes(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+    }
+
+
+def _source(path: Path) -> bytes | str:
+    is_notebook = path.suffix == NOTEBOOK
+    with path.open("rb") as file:
+        data = file.read(_MOST_NOTEBOOK_BYTES if is_notebook else _MOST_BYTES)
+    if not is_notebook:
+        return data
+    from stoker.notebooks.document import code_of  # only notebooks need it
+
+    return code_of(data)
+
+
+def _defaults(flags: Iterable[Flag]) -> dict[str, str]:
+    return {flag.dest: flag.default for flag in flags if flag.default and flag.default not in ("True", "False")}
+
+
+def _configuration(folder: Path, tree: ast.Module) -> object:
+    """What a YAML file says that the script names, as with Hydra; None where there is none."""
+    words = {node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    names = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+\.ya?ml", text)]
+    for node in nodes(tree):
+        if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
+            places = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+", text) and (folder / text).is_dir()]
+            names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
+    for name in names[:5]:
+        file = folder / name
+        if file.is_file() and file.stat().st_size < _MOST_BYTES and not PurePosixPath(name).is_absolute():
+            import yaml  # a part of second that only such scripts cost
+
+            try:
+                return yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+            except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
+                continue
+    return None
+
+
+def _does(node: ast.stmt) -> bool:
+    """A statement at the top that is no definition, and more than a setting."""
+    if isinstance(node, ast.For | ast.While | ast.With | ast.Try):
+        return any(isinstance(one, ast.Call) for one in ast.walk(node))
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        return True
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "fit" in ast.unparse(node.value.func)
+
+
+def _note(script: Script, node: ast.AST) -> None:
+    match node:
+        case ast.Import(names=names):
+            for alias in names:
+                _note_import(script, alias.name)
+        case ast.ImportFrom(module=module, names=names, level=level):
+            script.inside = script.inside or level > 0
+            if module and not level:
+                _note_import(script, module)
+                script.imports.update(f"{module}.{alias.name}" for alias in names)
+        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
+            script.is_program = True
+        case ast.Call():
+            _note_call(script, node)
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(path))) if _FOLDER_NAME.fullmatch(
+            name
+        ):
+            _note_written(script, path, is_folder=True)
+        case ast.Subscript(value=ast.Attribute(attr="environ"), slice=ast.Constant(value=str(name)), ctx=context):
+            _note_variable(script, name)
+            if name in _RANKS:
+                script.ranks_read = script.ranks_read or isinstance(context, ast.Load)
+                script.ranks_asked = script.ranks_asked or isinstance(context, ast.Store)
+        case ast.Compare(left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn()]) if name in _RANKS:
+            script.ranks_asked = True
+
+
+def _note_import(script: Script, module: str) -> None:
+    parts = module.split(".")
+    script.imports.update(".".join(parts[: end + 1]) for end in range(len(parts)))
+
+
+def _note_call(script: Script, call: ast.Call) -> None:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    script.trains = script.trains or name in _TRAINERS or (name in _TRAINS and isinstance(call.func, ast.Attribute))
+    if name in ("add_argument", "option", "argument") or name.startswith("DEFINE_"):
+        if script.subcommand is None or script.subcommand.has(call, script.owners):
+            script.flags += declared(call, script.values)
+    elif name == "HfArgumentParser" and "TrainingArguments" in ast.unparse(call):
+        script.flags.append(Flag("--output_dir", None, required=True))
+    elif name in ("exec", "ConfigStore", "apply_overrides") or "configurator" in name:
+        script.takes_settings = True
+    elif name in ("getenv", "get") and "environ" in ast.unparse(call.func) + name:
+        for word in texts(call.args[:1]):
+            _note_variable(script, word)
+            script.ranks_asked = script.ranks_asked or word in _RANKS
+    elif name == "init_process_group":
+        script.ranks_read = script.ranks_read or not {"rank", "init_method", "store"} & {
+            one.arg for one in call.keywords
+        }
+    elif name in ("spawn", "is_torchelastic_launched"):
+        script.ranks_asked = True
+    elif name in _WRITERS:
+        target = [call.func.value] if isinstance(call.func, ast.Attribute) and name in ("mkdir", "write_text") else []
+        folded = [script.values.text(one) or "" for one in (*call.args, *target)]
+        for path in folded:
+            _note_written(script, path, is_folder=name in ("makedirs", "mkdir", "SummaryWriter", "save_pretrained"))
+    for keyword in call.keywords:
+        if keyword.arg in _KEYWORDS:
+            _note_written(script, script.values.text(keyword.value) or "", is_folder=True)
+
+
+def _note_written(script: Script, text: str, *, is_folder: bool) -> None:
+    path = PurePosixPath(text)
+    top = path.parts[0] if path.parts else ""
+    if len(text) > 200 or not re.fullmatch(r"\w[\w.-]*", top):
+        return
+    if (len(path.parts) > 1 or is_folder or text.endswith("/")) and top not in script.writes:
+        script.writes.append(top)
+
+
+def _note_variable(script: Script, name: str) -> None:
+    if _SECRET.fullmatch(name) and name not in script.secrets:
+        script.secrets.append(name)

@@ -1,0 +1,325 @@
+"""A first job file for a folder, from what its files say: they are parsed, never run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from stoker.client.script.flags import Flag
+from stoker.client.script.resumeflag import resume_arguments
+from stoker.client.script.script import Script, look
+from stoker.client.script.suggestions import Places, advice, candidates, places
+from stoker.errors import BadInput
+from stoker.model.commandline import NOTEBOOK, commands
+
+_OUTPUT_FLAG = re.compile(
+    r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"
+    r"(dir|folder|root|directory)|outputs?|out|outf|output[_-]path|work[_-]?space"
+)
+_OUTPUT_FILE_FLAG = re.compile(r"(output|out|save|model_save|save_model)[_-](file|path)")
+_CHECKPOINT_FLAG = re.compile(r"(checkpoint|ckpt)s?[_-](dir|folder|root|directory)|checkpoints|ckpts")
+_DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
+_DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
+_COLUMN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The text of a job file, and what it was made for."""
+
+    text: str
+    script: str = ""  # empty: none was found
+    others: tuple[str, ...] = ()  # that may be meant as well
+    advice: tuple[str, ...] = ()  # what the file cannot mend
+
+
+def starter(folder: Path, named: Path | None = None) -> str:
+    """The text of a commented `stoker.yaml` that fits the folder, and its script if that is named. The same folder
+    always gives the same text."""
+    return propose(folder, named).text
+
+
+def propose(folder: Path, named: Path | None = None) -> Proposal:
+    found = candidates(folder) if named is None else None
+    script = found.best if found else _named(folder, named or Path())
+    start = _wrapper(folder) if found and (script is None or "/" in script.path) else None
+    if named is not None and named.suffix in (".sh", ".bash"):
+        start = named.as_posix()
+    if script is None and start is None:
+        lines = [_HEAD, _name(folder), _row("run: python train.py", _NO_SCRIPT), "", *_rest(Script("")), ""]
+        return Proposal("\n".join(lines))
+    inner = _inner(folder, start) if start else None
+    script = (inner.script if inner else script) or Script(start or "")
+    script.follow(folder)
+    draft = _draft(folder, script, inner.words if inner else (), f"bash {shlex.quote(start)}" if start else "")
+    others = [one for one in found.others if folder / one not in script.modules] if found else []
+    told = advice(script, draft.given, saves=draft.places.saves, resume=draft.resume)
+    return Proposal("\n".join(_lines(folder, script, draft)), start or script.path, tuple(others), tuple(told))
+
+
+def bring(text: str, entries: Mapping[str, str]) -> str:
+    """The job file with these inputs as well: entries under `data`, with the reason for each."""
+    rows = [_row(f"  {entry}", reason) for entry, reason in entries.items()]
+    lines = text.split("\n")
+    if "data:" in lines:
+        at = lines.index("data:") + 1
+    else:
+        at = next((number for number, line in enumerate(lines) if line.startswith("outputs:")), len(lines))
+        rows = ["data:", *rows]
+    return "\n".join([*lines[:at], *rows, *lines[at:]])
+
+
+_HEAD = "# What to run, and what it needs. Start it with `stoker run`; `stoker plan` shows what that would do."
+_NO_SCRIPT = "no script was found here: write your command"
+
+
+class _Draft(NamedTuple):
+    command: str
+    data: dict[str, tuple[str, str]]
+    places: Places
+    resume: str
+    about: str  # comments on what else the script takes
+    given: dict[str, str]  # what flags stand for
+
+
+def _draft(folder: Path, script: Script, words: tuple[str, ...], wrapped: str) -> _Draft:
+    data = {} if wrapped else _data(script, folder)
+    command = wrapped or _brought_inside(_command(script, data), script)
+    given = _told_by(script, words) if wrapped else _given(script, command)
+    resume = "" if wrapped else resume_arguments(script, resumes=places(script, given, command).resumes)
+    about = "" if wrapped else "\n".join(_about_flags(script, f"{command} {resume}"))
+    found = _from_root(places(script, given, command, told_to_resume=bool(resume)), script.path, command)
+    return _Draft(command, data, found, resume, about, given)
+
+
+def _lines(folder: Path, script: Script, draft: _Draft) -> list[str]:
+    lines = [_HEAD, _name(folder), f"run: {_scalar(draft.command)}", *draft.about.splitlines()]
+    if draft.data:
+        lines += ["data:", *(f"  {key}: {_scalar(path)}" for key, (_, path) in draft.data.items())]
+    lines += _kept(draft.places)
+    if draft.resume:
+        lines.append(_row(f"resume: {_scalar(draft.resume)}", "added when there is a checkpoint to resume from"))
+    return [*lines, *_environment(folder), *_rest(script), ""]
+
+
+def _brought_inside(command: str, script: Script) -> str:
+    """Flags whose default is an absolute path that the script saves to get one that is kept."""
+    saved = script.saving(_given(script, command)).outside
+    for flag in script.flags:
+        if flag.default in saved and flag.default and flag.name not in command.split() and not flag.positional:
+            path = PurePosixPath(flag.default)
+            command += f" {flag.name} ${{checkpoints}}" + (f"/{shlex.quote(path.name)}" if path.suffix else "")
+    return command
+
+
+def _from_root(found: Places, script: str, command: str) -> Places:
+    """What a script writes is named from the folder that it runs in: a notebook's own, `src` for a module in it, and
+    that of the job file for all others. What the command names is named from there, too."""
+    folder = PurePosixPath(script).parent if script.endswith(NOTEBOOK) else PurePosixPath(".")
+    folder = PurePosixPath("src") if command.startswith("cd src && ") else folder
+    if folder == PurePosixPath("."):
+        return found
+    named = {place for place in ("outputs", "checkpoints") if f"${{{place}}}" in command}
+
+    def placed(path: str) -> str:
+        return path if PurePosixPath(path).parts[0] in named else f"{folder}/{path}"
+
+    return found._replace(outputs=placed(found.outputs), checkpoints=tuple(placed(one) for one in found.checkpoints))
+
+
+def _named(folder: Path, path: Path) -> Script | None:
+    """The script at a path that is meant from the folder; None for a shell script."""
+    if not (folder / path).is_file():
+        raise BadInput(f"there is no file `{path}` here")
+    inside = Path(os.path.relpath(folder / path, folder))
+    if ".." in inside.parts:
+        hint = "go to the folder that your code is in: that is what a run gets"
+        raise BadInput(f"`{path}` is not in this folder", hint=hint)
+    if path.suffix in (".sh", ".bash"):
+        return None
+    script = look(folder / path, inside.as_posix())
+    if script is None:
+        hint = "without a script, `stoker init` writes a file whose `run` you can make any command"
+        raise BadInput(f"`{path}` cannot be read as {'a notebook of ' * (path.suffix == NOTEBOOK)}Python", hint=hint)
+    return script
+
+
+def _wrapper(folder: Path) -> str | None:
+    """A shell script that starts Python, where nothing else was found."""
+    found = sorted(path for path in folder.glob("*.sh") if path.is_file() and path.stat().st_size < 100_000)
+    likely = [path.name for path in found if any(one.trains for one in commands(path.read_text(errors="replace")))]
+    return next((name for name in likely if "train" in name), likely[0] if likely else None)
+
+
+class _Inner(NamedTuple):
+    script: Script | None
+    words: tuple[str, ...]  # that it is started with
+
+
+def _inner(folder: Path, wrapper: str) -> _Inner | None:
+    """The script that a wrapper starts last."""
+    lines = commands((folder / wrapper).read_text(errors="replace")) if (folder / wrapper).is_file() else []
+    found = [(one.script or f"{one.module.replace('.', '/')}.py", one.words) for one in lines if one.trains]
+    starts = [(path, words) for path, words in found if path.endswith(".py") and (folder / path).is_file()]
+    return _Inner(look(folder / starts[-1][0], starts[-1][0]), starts[-1][1]) if starts else None
+
+
+def _told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
+    """What flags stand for where a command gives them plain values."""
+    given = dict(one.split("=", 1) for one in words if one.startswith("--") and "=" in one)
+    given |= {one: two for one, two in pairwise(words) if one.startswith("--") and not two.startswith("-")}
+    return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
+
+
+def _name(folder: Path) -> str:
+    words = re.sub(r"[^a-z0-9]+", "-", folder.absolute().name.lower()).strip("-")[:40].strip("-")
+    return f"name: {_scalar(words or 'training')}"
+
+
+def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
+    words = _start(script)
+    words += [shlex.quote(script.subcommand.name)] if script.subcommand else []
+    for flag in script.flags:
+        bare = flag.name.lstrip("-")
+        if flag.switch:
+            continue
+        if flag.positional:
+            words += [f"${{data.{key}}}" for key, (used, _) in data.items() if used == flag.name]
+            words += ["${outputs}"] if flag.required and _OUTPUT_FLAG.fullmatch(bare.lower()) else []
+            continue
+        if _OUTPUT_FLAG.fullmatch(bare.lower()):
+            words += [flag.name, "${outputs}"]
+        elif _OUTPUT_FILE_FLAG.fullmatch(bare) and flag.default:
+            words += [flag.name, "${outputs}/" + shlex.quote(Path(flag.default).name)]
+        elif _CHECKPOINT_FLAG.fullmatch(bare):
+            words += [flag.name, "${checkpoints}"]
+        words += [word for key, (used, _) in data.items() if used == flag.name for word in (used, f"${{data.{key}}}")]
+    return " ".join(words)
+
+
+def _start(script: Script) -> list[str]:
+    """A module of a package is started as one, so that its imports are found."""
+    if script.path.endswith(NOTEBOOK):
+        return [shlex.quote(script.path)]
+    parts = PurePosixPath(script.path).with_suffix("").parts
+    if parts[-1] == "__main__" and len(parts) > 1:
+        parts = parts[:-1]
+        return [
+            *(["cd", "src", "&&"] if parts[0] == "src" else []),
+            "python",
+            "-m",
+            ".".join(parts).removeprefix("src."),
+        ]
+    code = parts[1:] if parts[0] == "src" else parts
+    if len(code) > 1 and (script.inside or code[0] in script.imports) and all(part.isidentifier() for part in code):
+        return [*(["cd", "src", "&&"] if code != parts else []), "python", "-m", ".".join(code)]
+    return ["python", shlex.quote(script.path)]
+
+
+def _given(script: Script, command: str) -> dict[str, str]:
+    """What flags stand for in the script, once the command is given."""
+    words = command.split()
+    values = {one: two for one, two in pairwise(words) if one.startswith("--")}
+    folders = {"${outputs}": "outputs", "${checkpoints}": "checkpoints"}
+    return {
+        flag.dest: re.sub(r"\$\{(outputs|checkpoints)\}", lambda found: folders[found[0]], values[flag.name])
+        for flag in script.flags
+        if "${outputs}" in values.get(flag.name, "") or "${checkpoints}" in values.get(flag.name, "")
+    }
+
+
+def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
+    """Inputs by name: the flag that takes it, and the path as the job file writes it."""
+    found: dict[str, tuple[str, str]] = {}
+    for flag in script.flags:
+        if not _DATA_FLAG.fullmatch(flag.name.lstrip("-")) or flag.switch:
+            continue
+        path = _existing(flag, folder)
+        key = re.sub(r"\W", "_", re.sub(r"[_-](dir|path|folder|root|file)$", "", flag.name.lstrip("-")))
+        if path and key.isidentifier() and path not in {known for _, known in found.values()}:
+            found.setdefault(key, (flag.name, path))
+    return found
+
+
+def _existing(flag: Flag, folder: Path) -> str:
+    places = [flag.default] if flag.default else list(_DATA_PLACES)
+    for place in places:
+        try:
+            if place and (folder / place).exists() and (folder / place).resolve() != folder.resolve():
+                return place
+        except (OSError, ValueError):
+            continue
+    return ""
+
+
+def _about_flags(script: Script, command: str) -> list[str]:
+    words = command.split()
+    others = [flag for flag in script.flags if flag.name not in words and not (flag.positional and "${" in command)]
+    needed = [flag.name for flag in others if flag.required]
+    optional = [_told(flag) for flag in others if not flag.required]
+    lines = [f"# the script needs as well: {_line(', '.join(needed))}"] if needed else []
+    return lines + ([f"# it also takes {_line(', '.join(optional[:8]))}"] if optional else [])
+
+
+def _told(flag: Flag) -> str:
+    return f"{flag.name} {flag.default}" if flag.default and len(flag.default) < 30 and not flag.switch else flag.name
+
+
+def _line(text: str) -> str:
+    """A comment must stay one."""
+    return re.sub(r"[^\x20-\x7e]+", " ", text)
+
+
+def _kept(found: Places) -> list[str]:
+    """Where the script writes by itself; what it is told on its command line can be anywhere."""
+    named = [_scalar(one) for one in found.checkpoints]
+    kept = named[0] if len(named) == 1 else f"[{', '.join(named)}]"
+    both = "brought back, and also a checkpoint" if found.outputs in found.checkpoints else ""
+    return [
+        _row(f"outputs: {_scalar(found.outputs)}", both or "brought back by itself when the run ends"),
+        _row(f"checkpoints: {kept}", "kept safe, and restored before a restart"),
+    ]
+
+
+def _environment(folder: Path) -> list[str]:
+    for name in ("requirements.txt", "uv.lock", "pyproject.toml"):
+        if (folder / name).is_file():
+            return [_row(f"# environment: {name}", "builds this; without it, the Python you submit with is used")]
+    return []
+
+
+def _rest(script: Script) -> list[str]:
+    lines = [_row("on: local", "a provider or a cluster")]
+    if script.needs_ranks:
+        why = "the script reads RANK and LOCAL_RANK, which torchrun sets"
+        lines += [_row("launcher: torchrun", why), _row("processes: gpus", "one rank per GPU; one where there is none")]
+    elif script.distributed:
+        lines += [_row("# processes: gpus", "one rank per GPU"), _row("# launcher: torchrun", "or plain, mpi")]
+    if script.secrets:
+        names = ", ".join(script.secrets)
+        lines.append(_row(f"# secrets: [{names}]", "taken from your environment, stored nowhere"))
+    return [
+        *lines,
+        _row("# time_limit: 8h", "the longest an attempt may run"),
+        _row("# retries: 2", "tries after the script's own failures"),
+        _row("# stop_when: val_acc >= 0.95", "ends the run well when a metric gets there"),
+    ]
+
+
+def _row(setting: str, comment: str) -> str:
+    return f"{setting:<{_COLUMN}}  # {comment}"
+
+
+def _scalar(text: str) -> str:
+    """As YAML writes it: plain where that is safe, else in quotes."""
+    plain = re.fullmatch(r"[A-Za-z_./$][\w ./${}=+,@-]*", text) and text == text.strip() and " #" not in text
+    flags = re.fullmatch(r"--[\w ./${}=+@-]*", text) and text == text.strip()
+    safe = (plain and "," not in text) or flags or (plain and " " in text)
+    return text if safe and text.lower() not in ("null", "true", "false") else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,236 @@
+"""Which file of a folder is the training script: each is parsed and rated; what is close to the best is told, too."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from stoker.client.script.folding import UNKNOWN
+from stoker.client.script.localcode import name_of, nodes
+from stoker.client.script.script import Script, look
+from stoker.model.checkpointpaths import DEFAULT, is_folder
+from stoker.model.commandline import NOTEBOOK
+
+_MOST_FILES = 60
+_LIKELY = re.compile(r"(?i)(.*[_-])?(train|training|trainer|finetune|fine_tune|pretrain|fit)([_-].*|\d*)?")
+_MAIN = re.compile(r"(?i)(__)?main(__)?|run|experiment|app")
+_TOOL = re.compile(
+    r"(?i)setup|conftest|noxfile|fabfile|tasks|manage|versioneer|__init__|test(s|_.*)?|.*_tests?|_(?!_main__).*"
+)
+_HELPER = re.compile(
+    r"(?i).*(utils?|helpers?|common|config(urator)?|settings|constants|models?|networks?|layers?|data_?loaders?|datasets?)"
+    r"|data|(check|eval|evaluate|predict|infer|inference|sample|demo|serve|convert|export|download|preprocess|prepare|plot"
+    r"|visuali[sz]e|bench|benchmark|generate|score|analy[sz]e|install|make|create|build)([_-].*)?"
+)
+_SKIPPED = (
+    "tests",
+    "test",
+    "docs",
+    "doc",
+    "build",
+    "dist",
+    "node_modules",
+    "site-packages",
+    "venv",
+    "env",
+    "notebooks",
+)
+_CLOSE = 2
+_MOST_NOTEBOOKS = 5  # they are large
+
+
+class Candidates(NamedTuple):
+    best: Script | None
+    others: tuple[str, ...]  # that may be meant as well
+
+
+def candidates(folder: Path) -> Candidates:
+    """In the folder itself, or, where none of its files trains anything, in the folders below."""
+    rated = _rated(folder, _files(folder, ""))
+    if not rated or rated[0][0] < _CLOSE:
+        notebooks = _rated(folder, _files(folder, "", NOTEBOOK)[:_MOST_NOTEBOOKS])
+        rated = sorted([*rated, *notebooks], key=lambda one: (-one[0], one[1].path))
+    if not rated or rated[0][0] < _CLOSE:
+        below = [path for name in _folders(folder, "") for path in _files(folder, name)]
+        below += [
+            path for name in _folders(folder, "") for sub in _folders(folder, name) for path in _files(folder, sub)
+        ]
+        rated = sorted([*rated, *_rated(folder, below)], key=lambda one: (-one[0], one[1].path))
+    if not rated or rated[0][0] < 0:
+        return Candidates(None, ())
+    best, score = _started_by(rated[0][1], rated, folder), rated[0][0]
+    others = [(other, one) for other, one in rated if one is not best and folder / one.path not in best.modules]
+    close = [one.path for other, one in others if other >= score - _CLOSE and other >= _CLOSE]
+    return Candidates(best, tuple(close[:5]))
+
+
+def _started_by(best: Script, rated: list[tuple[int, Script]], folder: Path) -> Script:
+    """Where the likeliest file does nothing when it is run, the program that imports it is meant."""
+    if best.acts:
+        return best
+    for _, script in rated:
+        if script.is_program:
+            script.follow(folder)
+            if folder / best.path in script.modules:
+                return script
+    return best
+
+
+def rate(script: Script) -> int:
+    """The higher, the likelier. What a name says weighs less than what a script does."""
+    stem = PurePosixPath(script.path).stem
+    if _TOOL.fullmatch(stem):
+        return -20
+    score = 6 if _LIKELY.fullmatch(stem) else 3 if _MAIN.fullmatch(stem) else -6 if _HELPER.fullmatch(stem) else 0
+    saved = script.saving({})
+    score += 3 * bool(saved.checkpoints or saved.models) + 4 * script.trains + 2 * bool(script.flags)
+    score += 2 * script.is_program + bool(script.frameworks)
+    return score - (
+        0 if script.acts or _LIKELY.fullmatch(stem) or _MAIN.fullmatch(stem) else 6 - 6 * bool(script.frameworks)
+    )
+
+
+def _rated(folder: Path, paths: list[str]) -> list[tuple[int, Script]]:
+    scripts = [script for path in paths[:_MOST_FILES] if (script := look(folder / path, path))]
+    return sorted(((rate(script), script) for script in scripts), key=lambda one: (-one[0], one[1].path))
+
+
+def _files(folder: Path, inside: str, ending: str = ".py") -> list[str]:
+    """Those that may be scripts, likely names first, so that a bound on their number leaves out the others."""
+    found = [
+        f"{inside}{entry.name}"
+        for entry in _entries(folder / inside)
+        if entry.name.endswith(ending) and entry.is_file()
+    ]
+    found = [path for path in found if path.isprintable() and not _TOOL.fullmatch(PurePosixPath(path).stem)]
+    return sorted(found, key=lambda path: (not _LIKELY.fullmatch(PurePosixPath(path).stem), path))
+
+
+def _folders(folder: Path, inside: str) -> list[str]:
+    entries = [entry for entry in _entries(folder / inside) if entry.is_dir(follow_symlinks=False)]
+    names = [entry.name for entry in entries if not entry.name.startswith(".") and entry.name not in _SKIPPED]
+    return [f"{inside}{name}/" for name in sorted(names)[:30]]
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+# The outputs and checkpoints of a first job file, from where a script writes and saves.
+
+_OUTPUTS = ("outputs", "output", "results", "result", "out", "models", "saved_models", "artifacts", "runs", "logs")
+# Folders that hold one folder for each start of the script, or for each experiment: kept as a whole.
+_OF_EXPERIMENTS = re.compile(
+    r"(?i)runs?|outputs?|out|results?|logs?|experiments?|exps?|work_?dirs?|work|artifacts|saved?"
+)
+_MOST = 4
+
+
+class Places(NamedTuple):
+    outputs: str
+    checkpoints: tuple[str, ...]
+    resumes: bool  # the script looks for its own checkpoint
+    saves: bool  # a place is known, by the script's text or by what its flags are given
+
+
+def places(script: Script, given: dict[str, str], command: str, *, told_to_resume: bool = False) -> Places:
+    """`given` is what its flags stand for once the command is run. What is told to resume keeps something somewhere."""
+    saved = script.saving(given)
+    kept = [_place(path) for path in saved.checkpoints]
+    named = [top for top in script.writes if re.search(r"(?i)ckpt|checkpoint", top)]
+    made = [top for top in script.writes if top not in named and top not in given.values()]
+    outputs = next((place for place in _OUTPUTS if place in made), made[0] if made else "outputs")
+    outputs = "outputs" if "${outputs}" in command else outputs
+    if told_to_resume and not kept and (made or "${outputs}" in command):
+        kept = [outputs]
+    own = ["checkpoints"] if "${checkpoints}" in command else named[:1] if not kept else []
+    # A model beside the script cannot be in a folder of outputs: what is kept as a checkpoint comes back as well.
+    beside = [path for path in map(_place, saved.models) if not _is_in(path, outputs)]
+    every = list(dict.fromkeys([*own, *kept, *beside]))
+    chosen = [one for one in every if not any(_is_in(one, other) for other in every if other != one)]
+    return Places(
+        outputs, tuple(chosen[:_MOST]) or (DEFAULT,), saved.resumes, bool(every or made or "${outputs}" in command)
+    )
+
+
+def _place(path: str) -> str:
+    """What is named in a job file: the folder that it is in, or the file where it lies beside the script."""
+    if path.endswith("/"):
+        place = path.rstrip("/")
+    else:
+        parts = PurePosixPath(path).parts
+        if len(parts) == 1:
+            return path
+        if len(parts) > 2 and _OF_EXPERIMENTS.fullmatch(parts[0]):
+            return parts[0]
+        known = next((number for number, part in enumerate(parts) if UNKNOWN in part), len(parts) - 1)
+        place = "/".join(parts[: min(max(known, 1), len(parts) - 1)])
+    return place if is_folder(place) or UNKNOWN in place else f"{place}/"
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder.rstrip('/')}/") or path.rstrip("/") == folder.rstrip("/")
+
+
+# What a first job file cannot mend, said by `stoker init`: places that are not kept, and scripts that never resume.
+
+_RESUMING = re.compile(
+    r"(?i)_?(re)?(load|restore|resume|read_checkpoint)\w*|from_pretrained|get_last_checkpoint|\w*_?load(er)?_?state\w*"
+)
+_RESUMING_BY_NATURE = (
+    "BackupAndRestore",
+    "create_study",
+    "load_study",
+    "RDBStorage",
+    "CheckpointManager",
+    "LightningCLI",
+)
+_RESUMING_KEYWORDS = {"resume_from_checkpoint", "ckpt_path", "xgb_model", "init_model", "resume", "warm_start"}
+_READS_DATA = re.compile(
+    r"load(_dataset|_data|txt|_from_disk|ers?|_image|_csv|_iris|_digits|_json|_yaml|_config|s|_dotenv|_module)?"
+)
+_OF_DATA = ("json", "yaml", "toml", "tomllib", "np", "numpy", "OmegaConf", "importlib", "ctypes", "datasets", "csv")
+
+
+def advice(script: Script, given: dict[str, str], *, saves: bool, resume: str) -> list[str]:
+    """Nothing is said where it cannot be known from the text. `given` are the flags that the command gives."""
+    if script.tree is None or not (script.trains or script.frameworks):
+        return []
+    outside = script.saving(given).outside
+    lines = [
+        f"{script.path} saves to `{path}`, which is not in its working directory and so not kept: use a relative path"
+        for path in outside[:3]
+    ]
+    if not saves and not outside:
+        lines.append(f"no place was found where {script.path} saves: name it under `outputs` and `checkpoints`")
+    elif not resume and not _may_resume(script):
+        lines.append(f"{script.path} loads no checkpoint: after an eviction it starts from the beginning")
+    return lines
+
+
+def _may_resume(script: Script) -> bool:
+    for tree in (script.tree, *script.modules.values()):
+        for node in nodes(tree) if tree else ():
+            if isinstance(node, ast.Call) and (
+                _resumes(node) or {one.arg for one in node.keywords} & {*_RESUMING_KEYWORDS}
+            ):
+                return True
+    return False
+
+
+def _resumes(call: ast.Call) -> bool:
+    name, owner = name_of(call), ""
+    if isinstance(call.func, ast.Attribute):
+        owner = getattr(call.func.value, "id", "")
+    if name in _RESUMING_BY_NATURE:
+        return True
+    if owner in _OF_DATA and not (name == "load" and owner in ("np", "numpy")):
+        return False
+    return bool(_RESUMING.fullmatch(name)) and not (_READS_DATA.fullmatch(name) and name != "load")

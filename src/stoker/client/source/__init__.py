@@ -1,0 +1,1 @@
+"""The source folder of a run: which files belong to it, their hashes, and the secrets that stay here."""

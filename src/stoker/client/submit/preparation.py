@@ -1,0 +1,221 @@
+"""Everything a submission needs that can be found out without the server: code, data, software and secrets."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple
+
+from stoker.client.data import marks
+from stoker.client.data.marks import DataUse
+from stoker.client.settings import Settings
+from stoker.client.software.packages import packages_of
+from stoker.client.source import screening
+from stoker.client.source.secretvalues import sure_kind
+from stoker.client.source.tree import Tree, scan
+from stoker.client.submit import checks
+from stoker.client.submit import variables as envfile
+from stoker.client.submit.git import GitLook
+from stoker.client.submit.variables import EnvFile, FromShell, take
+from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.checkpointpaths import is_folder
+from stoker.model.job import Job
+from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.software import is_ours
+from stoker.model.submission import Submission
+
+if TYPE_CHECKING:
+    from stoker.client.software.taking import Along
+
+LAND_IN = "outputs"  # beside the job file
+
+
+class Prepared(NamedTuple):
+    """A submission but for its key and name. The job has the variables that come along with it."""
+
+    job: Job
+    tree: Tree
+    left_out: tuple[str, ...]
+    git: GitLook
+    data: tuple[DataUse, ...]
+    secrets: Mapping[str, str]
+    land_in: str
+    from_file: tuple[str, ...]  # names of variables that `env_file` gives
+    taken: FromShell  # from the shell
+    elsewhere: bool = False  # its nodes do not share the files of this computer
+    along: Along | None = None  # what comes along of the submitting Python
+
+    def submission(self, key: str, name: str, settings: Settings) -> Submission:
+        return Submission(
+            key=key,
+            job=self.job,
+            snapshot=self.tree.snapshot.id,
+            python=settings.python,
+            person=settings.person,
+            name=name,
+            data={use.name: use.where for use in self.data if use.local},
+            data_marks={use.name: use.mark for use in self.data if use.mark},
+            packages=packages_here(self.job, settings.python, elsewhere=self.elsewhere),
+            software=self.along.software if self.along else None,
+            git=self.git.facts(),
+            land_in=self.land_in,
+            here=self.taken.here if settings.local else {},
+            secrets=self.secrets,
+        )
+
+
+def prepare(job: Job, folder: Path, settings: Settings, *, elsewhere: bool = False) -> Prepared:
+    """`elsewhere`: its nodes do not share the files of this computer. Raises JobInvalid, SnapshotRefused or BadInput
+    where something the job names is not there."""
+    folder = folder.absolute()
+    source = Path(os.path.normpath(folder / Path(job.source).expanduser()))
+    _check_source(job, source)
+    job = _with_folders(job, source)
+    git = GitLook(source)
+    data = marks.look(job, folder)
+    from_file = _env_file(job, folder, settings)
+    secrets = secrets_of(job, settings, from_file.secrets)
+    taken = take(settings.shell, {*job.env, *from_file.variables}, job.secrets, source)
+    land_in = folder / LAND_IN
+    read_there = dict(_given_by_path(job, data))
+    filed = [_env_path(job, folder)] if from_file.secrets else []  # what is secret in it stays here
+    left_out = _left_out(job, source, [land_in, *read_there.values(), *filed])
+    job = _with_places(job, source, read_there)
+    _check_no_secret(job)
+    tree = scan(source, index=index_of(settings, source), exclude=left_out, needed=_named_by(job))
+    screening.check(tree.findings)
+    _check_taken_along(job, tree.snapshot)
+    checks.check(job, tree)
+    job = replace(job, env={**taken.everywhere, **from_file.variables, **job.env})
+    along = None
+    if elsewhere and _gets_python(job):
+        from stoker.client.software import taking  # a run on this computer stays quick
+
+        along = taking.take(job, tree, settings)
+        tree = tree.with_files(taking.files(along, settings.home.software), is_ours)
+    place = str(land_in) if settings.local else ""
+    given = tuple(from_file.variables)
+    return Prepared(job, tree, left_out, git, data, secrets, place, given, taken, elsewhere, along)
+
+
+def packages_here(job: Job, python: str, *, elsewhere: bool) -> dict[str, str]:
+    """What the run will find, where that is the submitting Python as it is. Otherwise its node will say."""
+    wanted = job.environment
+    own = wanted.requirements or wanted.image or wanted.dockerfile or wanted.python
+    return {} if elsewhere or own else packages_of(python)
+
+
+def _gets_python(job: Job) -> bool:
+    """Its nodes are to have a Python like the one that submits."""
+    wanted = job.environment
+    return wanted.is_taken_along or bool(wanted.requirements and "/" not in (wanted.python or ""))
+
+
+def _env_file(job: Job, folder: Path, settings: Settings) -> EnvFile:
+    if not job.env_file:
+        return EnvFile()
+    return envfile.read(_env_path(job, folder), job.secrets, settings.shell)
+
+
+def _env_path(job: Job, folder: Path) -> Path:
+    return Path(os.path.normpath(folder / Path(job.env_file or "").expanduser()))
+
+
+def secrets_of(job: Job, settings: Settings, filed: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The values of the job's secrets; `filed` are those that its `env_file` has. Raises BadInput naming those that the
+    environment lacks."""
+    found = {name: settings.variable(name) or (filed or {}).get(name) for name in job.secrets}
+    missing = [name for name, value in found.items() if value is None]
+    if missing:
+        names = ", ".join(f"`{name}`" for name in missing)
+        what = "secret" if len(missing) == 1 else "secrets"
+        raise BadInput(
+            f"the {what} {names} of the job cannot be found in the environment", hint=f"export {missing[0]}=…"
+        )
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _check_source(job: Job, source: Path) -> None:
+    if not source.is_dir():
+        found = f"`{job.source}`" + (", which is a file" if source.exists() else "")
+        raise JobInvalid([Problem("source", found, f"a folder; {source} is none")])
+
+
+def _with_folders(job: Job, source: Path) -> Job:
+    """A checkpoint that looks like a file by its name, and is a folder here, is meant to be one."""
+    kept = tuple(f"{one}/" if not is_folder(one) and (source / one).is_dir() else one for one in job.checkpoints)
+    return job if kept == job.checkpoints else replace(job, checkpoints=kept)
+
+
+def _left_out(job: Job, source: Path, folders: Iterable[Path]) -> tuple[str, ...]:
+    """What a run makes is not part of its code: stale checkpoints would be taken for its own, and every run would
+    carry the outputs of those before it."""
+    inside = [folder for folder in folders if source in folder.parents]
+    kept = [one.rstrip("/") for one in job.checkpoints if not checks.is_source(job, source, one)]
+    own = [job.outputs, *kept, *(folder.relative_to(source).as_posix() for folder in inside)]
+    return tuple(dict.fromkeys(own))
+
+
+def _given_by_path(job: Job, data: Iterable[DataUse]) -> Iterator[tuple[str, Path]]:
+    """Data folders that the command is told of, or that appear by themselves: they are read where they are."""
+    for use in data:
+        told = f"${{data.{use.name}}}" in job.run or job.data[use.name].at
+        if use.local and told and Path(use.where).is_dir():
+            yield use.name, Path(use.where)
+
+
+def _with_places(job: Job, source: Path, folders: Mapping[str, Path]) -> Job:
+    """A folder that is left out of the code is still found where it was: scripts have its path in other places, too.
+    Not one that lies among what the run writes, such as the outputs of an earlier run."""
+    data = dict(job.data)
+    written = [PurePosixPath(one) for one in (job.outputs, LAND_IN, *job.checkpoints)]
+    for name, folder in folders.items():
+        if source in folder.parents and not data[name].at:
+            place = PurePosixPath(folder.relative_to(source).as_posix())
+            if not any(place.is_relative_to(one) or one.is_relative_to(place) for one in written):
+                data[name] = replace(data[name], at=str(place))
+    return job if data == dict(job.data) else replace(job, data=data)
+
+
+def _check_taken_along(job: Job, snapshot: Snapshot) -> None:
+    """The files the job names must be part of the code, or the run would fail where nobody is looking."""
+    named = {"requirements": job.environment.requirements, "dockerfile": job.environment.dockerfile}
+    paths = {entry.path for entry in snapshot.entries if entry.kind is not EntryKind.FOLDER}
+    problems = [
+        Problem(f"environment.{field}", f"`{path}`", f"a file in `{job.source}` that no ignore file leaves out")
+        for field, path in named.items()
+        if path and str(PurePosixPath(path)) not in paths
+    ]
+    if problems:
+        raise JobInvalid(problems)
+
+
+def _named_by(job: Job) -> set[str]:
+    """Paths that may be files of the source which the run cannot do without."""
+    try:
+        words = shlex.split(job.run)
+    except ValueError:  # for a shell of another kind
+        words = job.run.split()
+    named = [*words, job.environment.requirements, job.environment.dockerfile]
+    return {str(PurePosixPath(word)) for word in named if word}
+
+
+def _check_no_secret(job: Job) -> None:
+    """What the job says goes to the store and the database: only the names under `secrets` do without their values."""
+    texts = {"run": job.run, **{f"env.{name}": value for name, value in job.env.items()}}
+    problems = [
+        Problem(field, f"a secret ({kind})", "a variable's name under `secrets`, with its value in your environment")
+        for field, text in texts.items()
+        if (kind := sure_kind(text))
+    ]
+    if problems:
+        raise JobInvalid(problems)
+
+
+def index_of(settings: Settings, source: Path) -> Path:
+    """One per source folder, so that two projects do not make each other forget."""
+    return settings.home.trees / hashlib.sha256(os.fsencode(source)).hexdigest()[:32]

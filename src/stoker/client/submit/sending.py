@@ -1,0 +1,194 @@
+"""Making a run: the code the server lacks goes first, then the job. All of it may be repeated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
+
+from stoker.client.api.connection import Connection
+from stoker.client.data import marks
+from stoker.client.data.marks import DataUse
+from stoker.client.settings import Settings
+from stoker.client.source import screening
+from stoker.client.source.tree import Tree
+from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of
+from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
+from stoker.model import wire
+from stoker.model.job import THIS_COMPUTER, Job
+from stoker.model.orders import Terminal
+from stoker.model.run import Run
+from stoker.model.snapshot import Entry, Snapshot
+from stoker.model.submission import Submission
+
+Progress = Callable[[int, int], None]  # bytes sent, bytes to send
+Notice = Callable[[str], None]  # a line for a person
+
+_TRIES = 3
+_LARGE_BYTES = 100_000_000  # of code: said before it is sent
+
+
+def submit(
+    job: Job,
+    folder: Path,
+    settings: Settings,
+    connection: Connection,
+    *,
+    name: str = "",
+    progress: Progress | None = None,
+    store: str = "",
+    terminal: Terminal | None = None,
+    notice: Notice = lambda _: None,
+    datasets: Mapping[str, str] = MappingProxyType({}),
+) -> Run:
+    """Sends what the server lacks of the code, then the job. `progress` hears of every chunk sent. `store` is the name
+    of the one to keep it in; empty: the workspace's. `notice` hears, once, of secrets that are not sent, and of
+    much that is. `datasets` are what data of this computer has become, by the names of inputs."""
+    key, told, elsewhere = os.urandom(16).hex(), False, is_elsewhere(job, connection)
+    for _ in range(_TRIES):
+        prepared = prepare(job, folder, settings, elsewhere=elsewhere)
+        hear: Notice = (lambda _: None) if told else notice
+        for line in _worth_knowing(prepared):
+            hear(line)
+        told = True
+        try:
+            _send(prepared.tree, connection, progress, store, hear)
+            submission = replace(prepared.submission(key, name, settings), store=store, terminal=terminal)
+            return _post(_moved(submission, datasets, prepared.data), connection)
+        except (Corrupt, SnapshotRefused, NotFound) as error:
+            failed = error  # a file changed under the upload: look again
+    raise failed
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How an old run is run once more."""
+
+    job: Job  # the old one's, or with changes
+    from_checkpoint: bool = False  # it starts from the old run's last checkpoint
+    resumes: bool = False  # the same, and it continues that run instead of repeating it
+
+
+def submit_again(
+    old: Run, again: Again, settings: Settings, connection: Connection, *, name: str = "", store: str = ""
+) -> Run:
+    """The very snapshot, software and data of an old run; secrets come from the environment again."""
+    uses = [_used_again(name, path) for name, path in old.data.items()]
+    elsewhere = is_elsewhere(again.job, connection)
+    submission = Submission(
+        key=os.urandom(16).hex(),
+        job=again.job,
+        snapshot=old.snapshot,
+        python=old.python,
+        person=settings.person,
+        data=dict(old.data),
+        pins={name: order.dataset or order.id for name, order in old.inputs.items() if order.id},
+        data_marks={use.name: use.mark for use in uses if use.mark},
+        packages=packages_here(again.job, old.python, elsewhere=elsewhere),
+        software=old.software if elsewhere else None,
+        git=old.git,
+        name=name,
+        rerun_of="" if again.resumes else old.name,
+        start_from=old.name if again.resumes or again.from_checkpoint else "",
+        resumes=again.resumes,
+        store=store,
+        land_in=old.land_in if settings.local else "",
+        here={name: old.here[name] for name in old.here if settings.local and name not in again.job.secrets},
+        secrets=secrets_of(again.job, settings),
+    )
+    return _post(submission, connection)
+
+
+def _moved(submission: Submission, datasets: Mapping[str, str], uses: Sequence[DataUse]) -> Submission:
+    if not datasets:
+        return submission
+    from stoker.client.data.moves import moved  # where data is in a store already, nobody needs it
+
+    paths = {name: path for name, path in submission.data.items() if name not in datasets}
+    return replace(submission, job=moved(submission.job, datasets, uses), data=paths)
+
+
+def is_elsewhere(job: Job, connection: Connection) -> bool:
+    """The job's nodes do not share the files of this computer. Where it stays here nobody has to be asked."""
+    if job.on == THIS_COMPUTER:
+        return False
+    try:
+        told = connection.get(f"/v1/providers/{quote(job.on, safe='')}")
+    except NotFound:
+        return False  # whoever is asked to run it says so
+    return not told["shares_files"]
+
+
+def _worth_knowing(prepared: Prepared) -> list[str]:
+    return [*screening.lines(prepared.tree.findings), *(prepared.along.notes if prepared.along else ())]
+
+
+def without_keeping(job: Job) -> Job:
+    """To keep the node of a failed run is for whoever wants to look into that one."""
+    return replace(job, keep_failed=None)
+
+
+def register(snapshot: Snapshot, connection: Connection, *, keep: bool = True, store: str = "") -> list[str]:
+    """The hashes of what the server lacks. Without `keep` it is only asked, and the server remembers nothing."""
+    path = f"/v1/snapshots{_in(store)}" if keep else "/v1/snapshots?keep=false"
+    missing: list[str] = connection.post(path, wire.to_plain(snapshot))["missing"]
+    return missing
+
+
+def large(snapshot: Snapshot, new: Mapping[str, int]) -> list[str]:
+    """Hundreds of megabytes are rarely code."""
+    if sum(new.values()) < _LARGE_BYTES:
+        return []
+    largest = sorted((entry for entry in snapshot.entries if entry.sha256 in new), key=lambda one: -one.size_bytes)[:3]
+    names = ", ".join(f"`{one.path}` ({one.size_bytes / 1e6:.0f} MB)" for one in largest)
+    total = sum(new.values()) / 1e6
+    return [f"{total:.0f} MB will be sent as code: {names}; name data under `data`, or leave it out in .stokerignore"]
+
+
+def _send(tree: Tree, connection: Connection, progress: Progress | None, store: str, notice: Notice) -> None:
+    for number in range(_TRIES):
+        missing = register(tree.snapshot, connection, store=store)
+        if not missing:
+            return
+        new = _sizes(tree.snapshot.entries, missing)
+        for line in large(tree.snapshot, new) if not number else ():
+            notice(line)
+        total = sum(new.values())
+        with suppress(ServerUnavailable):  # restarted in the middle: what has not arrived is still missing
+            connection.upload(f"/v1/blobs{_in(store)}", _told(tree.stream(missing), total, progress))
+    raise ServerUnavailable("the code could not be sent: the connection broke every time", hint="try again")
+
+
+def _in(store: str) -> str:
+    return f"?store={quote(store, safe='')}" if store else ""
+
+
+def _sizes(entries: Iterable[Entry], missing: Iterable[str]) -> dict[str, int]:
+    wanted = set(missing)
+    return {entry.sha256: entry.size_bytes for entry in entries if entry.sha256 in wanted}
+
+
+def _told(chunks: Iterable[bytes], total: int, progress: Progress | None) -> Iterator[bytes]:
+    sent = 0
+    for chunk in chunks:
+        yield chunk
+        sent += len(chunk)
+        if progress:
+            progress(min(sent, total), total)
+
+
+def _post(submission: Submission, connection: Connection) -> Run:
+    """May be sent twice: the key makes one run of it."""
+    return wire.from_plain(Run, connection.post("/v1/runs", wire.to_plain(submission)))
+
+
+def _used_again(name: str, path: str) -> DataUse:
+    try:
+        return marks.look_again(name, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"the data `{name}` of that run is no longer at {path}: {reason}") from error

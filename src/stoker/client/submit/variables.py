@@ -1,0 +1,214 @@
+"""Variables of the shell that come along with a run: those that change what a training computes, and how fast.
+
+The list is short and written down in `docs/reference/environment.md`. A value that is a secret is never taken.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from stoker.client.source.secretvalues import Kind, hits
+from stoker.errors import BadInput, JobInvalid, Problem
+from stoker.model.fields import encodable
+
+# Every variable of these libraries that begins so. Longer ones go before shorter ones of the same library.
+BEGINNINGS = (
+    "OMP_",
+    "KMP_",
+    "GOMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "BLIS_",
+    "NUMEXPR_",
+    "NUMBA_",
+    "ONEDNN_",
+    "DNNL_",
+    "XLA_",
+    "JAX_",
+    "TORCH_",
+    "TORCHDYNAMO_",
+    "TORCHINDUCTOR_",
+    "PYTORCH_",
+    "TRITON_",
+    "HF_HUB_",
+    "HF_DATASETS_",
+)
+_ANYWHERE = (
+    "VECLIB_MAXIMUM_THREADS GOTO_NUM_THREADS RAYON_NUM_THREADS POLARS_MAX_THREADS LOKY_MAX_CPU_COUNT"
+    " PYTHONHASHSEED PYTHONWARNINGS PYTHONOPTIMIZE PYTHONUTF8 PYTHONIOENCODING PYTHONFAULTHANDLER PYTHONBREAKPOINT"
+    " CUBLAS_WORKSPACE_CONFIG CUDA_LAUNCH_BLOCKING CUDA_MODULE_LOADING NVIDIA_TF32_OVERRIDE NCCL_DEBUG"
+    " KERAS_BACKEND TF_CPP_MIN_LOG_LEVEL TF_ENABLE_ONEDNN_OPTS TF_DETERMINISTIC_OPS TF_CUDNN_DETERMINISTIC"
+    " TF_CUDNN_USE_AUTOTUNE TF_NUM_INTRAOP_THREADS TF_NUM_INTEROP_THREADS TF_FORCE_GPU_ALLOW_GROWTH TF_GPU_ALLOCATOR"
+    " TF_XLA_FLAGS TF_USE_LEGACY_KERAS TOKENIZERS_PARALLELISM TRANSFORMERS_VERBOSITY HF_ENDPOINT USE_TORCH USE_TF"
+    " USE_FLAX ACCELERATE_MIXED_PRECISION WANDB_MODE WANDB_PROJECT WANDB_ENTITY WANDB_DISABLED WANDB_SILENT"
+)
+NAMES = frozenset(_ANYWHERE.split())
+# What names devices, cores, folders or the network of this computer means nothing on another one; nor does what asks
+# for a package that no script imports.
+_DEVICES = "CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES"
+_THIS_COMPUTER = (
+    "OMP_PLACES OMP_PROC_BIND KMP_AFFINITY KMP_HW_SUBSET GOMP_CPU_AFFINITY JAX_PLATFORMS JAX_PLATFORM_NAME"
+    " PYTORCH_ENABLE_MPS_FALLBACK HF_HOME TRANSFORMERS_CACHE TRANSFORMERS_OFFLINE HF_HUB_OFFLINE HF_DATASETS_OFFLINE"
+    " HF_HUB_ENABLE_HF_TRANSFER KERAS_HOME TFHUB_CACHE_DIR TFDS_DATA_DIR NLTK_DATA"
+)
+DEVICES = frozenset(_DEVICES.split())
+HERE = DEVICES | frozenset(_THIS_COMPUTER.split())
+_PLACE = re.compile(r".*_(?:HOME|CACHE|DIR|PATH|FILE|ROOT|FOLDER)")
+# Who is who among several processes is for launchers to say.
+_NEVER = re.compile(r"JAX_(?:COORDINATOR|PROCESS|NUM_PROCESSES|LOCAL_DEVICE).*|.*(?:_RANK|_WORLD_SIZE|_TOKEN\w*)")
+# What people export for good, and scripts look for: told of where it stays behind.
+SECRETS = (
+    "HF_TOKEN",
+    "HUGGING_FACE_HUB_TOKEN",
+    "WANDB_API_KEY",
+    "COMET_API_KEY",
+    "NEPTUNE_API_TOKEN",
+    "KAGGLE_KEY",
+    "MLFLOW_TRACKING_TOKEN",
+    "MLFLOW_TRACKING_PASSWORD",
+)
+_SECRET_NAME = re.compile(
+    r"(?i)(?:.*_)?(?:PASSWORD|PASSWD|PASSPHRASE|SECRET|API_?KEY|(?:ACCESS|SECRET|PRIVATE|ACCOUNT|STORAGE|SIGNING)_?KEY"
+    r"|(?:DB|DATABASE|PG|POSTGRES|MYSQL|REDIS|MONGO|SMTP|MAIL|USER|ADMIN|ROOT)_PASS"
+    r"|(?:AUTH|ACCESS|API|BEARER|REFRESH|SECRET|SESSION)_?TOKEN|CONNECTION_STRING)"
+)
+# Other keys and tokens have values that are names, as `SORT_KEY=loss` and `PAD_TOKEN=<pad>`.
+_MAY_BE_SECRET = re.compile(r"(?i)(?:.*_)?(?:KEY|TOKEN)=(?=(?:\D*\d){3})(?=(?:[^a-z]*[a-z]){3})[a-z0-9+/]{12,}={0,2}")
+_LONGEST = 4096
+
+
+class FromShell(NamedTuple):
+    """What comes along: anywhere, and only to this computer itself; and what stays, with the reason."""
+
+    everywhere: Mapping[str, str]
+    here: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+
+
+def take(environ: Mapping[str, str], given: Collection[str], secrets: Collection[str], source: Path) -> FromShell:
+    """`given` are variables that the job sets itself, which wins; `secrets` are the names of those that it keeps."""
+    everywhere, here, notes = dict[str, str](), dict[str, str](), list[str]()
+    for name in sorted(environ.keys() - set(given) - set(secrets)):
+        value = environ[name]
+        if not _is_listed(name) or not value:
+            continue
+        if kind := secret_kind(name, value):
+            notes.append(f"`{name}` is not taken along from your shell: it holds a secret ({kind}); {hint(name)}")
+        elif len(value) <= _LONGEST and encodable(value) and "\n" not in value:
+            (here if _is_here(name, value) else everywhere)[name] = value
+    if path := _imports(environ.get("PYTHONPATH", ""), source):
+        here |= {"PYTHONPATH": path} if "PYTHONPATH" not in given else {}
+    left = [name for name in SECRETS if environ.get(name) and name not in {*given, *secrets}]
+    notes += [f"`{name}` of your shell is not taken along, because it is a secret: {hint(name)}" for name in left]
+    return FromShell(everywhere, here, tuple(notes))
+
+
+def belongs_to_runs(name: str) -> bool:
+    """Each run brings its own value of it, or none: a server must not have one from when it was started."""
+    return _is_listed(name)
+
+
+def secret_kind(name: str, value: str) -> str:
+    """What kind of secret a variable holds, in words; empty where it holds none."""
+    if value and (name in SECRETS or _SECRET_NAME.fullmatch(name) or _MAY_BE_SECRET.fullmatch(f"{name}={value}")):
+        return f"value of `{name}`"
+    found = hits(f"{name}={value}\n".encode(errors="replace"), Kind.SETTINGS)
+    return found[0].kind if found else ""
+
+
+def hint(name: str) -> str:
+    return f"name it under `secrets:` in the job, as in `--set 'secrets=[{name}]'`"
+
+
+def _is_listed(name: str) -> bool:
+    return (name in NAMES or name in HERE or name.startswith(BEGINNINGS)) and not _NEVER.fullmatch(name)
+
+
+def _is_here(name: str, value: str) -> bool:
+    return name in HERE or bool(_PLACE.fullmatch(name)) or value.startswith(("/", "~"))
+
+
+def _imports(value: str, source: Path) -> str:
+    """`PYTHONPATH` for a copy of the source: what lies in the source is named from there."""
+    parts = []
+    for part in value.split(os.pathsep) if value and encodable(value) else ():
+        path = Path(part)
+        inside = part and path.is_absolute() and path.is_relative_to(source)
+        parts.append(str(path.relative_to(source)) if inside else part)
+    return os.pathsep.join(part for part in parts if part)
+
+
+# The file that `env_file` names: `NAME=value` lines, as docker, direnv and dotenv write them.
+
+_MOST_BYTES = 1_000_000
+_LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*(?P<equals>=)?(?P<rest>.*)", re.ASCII)
+_QUOTED = re.compile(r"""\s*(?:'(?P<plain>[^']*)'|"(?P<escaped>(?:[^"\\]|\\.)*)")\s*(?:#.*)?""", re.S)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+class EnvFile(NamedTuple):
+    """Variables by name. `secrets` are those that the job lists as secrets: for the script, and for nobody else."""
+
+    variables: Mapping[str, str] = {}
+    secrets: Mapping[str, str] = {}
+
+
+def read(path: Path, secrets: Collection[str], environ: Mapping[str, str]) -> EnvFile:
+    """A name without `=` is taken from the environment. Raises JobInvalid where there is nothing to read, and BadInput
+    with the line where something is wrong in it, or is a secret that the job does not list."""
+    variables, kept = dict[str, str](), dict[str, str]()
+    for line, name, value in _assignments(_text(path), path, environ):
+        if name in secrets:
+            kept[name] = value
+            continue
+        if name.startswith("STOKER_"):
+            raise BadInput(f"{path}:{line}: `{name}` is Stoker's own", hint="take the line out of the file")
+        if kind := secret_kind(name, value):
+            raise BadInput(
+                f"{path}:{line}: `{name}` looks like a secret ({kind}), and what `env_file` gives is kept with the run",
+                hint=f"{hint(name)}: its value is then read from this file, and kept nowhere",
+            )
+        variables[name] = value
+    return EnvFile(variables, kept)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        if len(data) > _MOST_BYTES or b"\0" in data:
+            raise ValueError(f"expected a text of at most {_MOST_BYTES:,} bytes")
+        return data.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error)).lower()
+        raise JobInvalid([Problem("env_file", f"`{path}`", f"a file with lines `NAME=value`: {reason}")]) from None
+
+
+def _assignments(text: str, path: Path, environ: Mapping[str, str]) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _LINE.fullmatch(line)
+        bare = found and not found["equals"] and not found["rest"].strip()
+        if not found or not (found["equals"] or bare):
+            raise BadInput(f"{path}:{number}: expected `NAME=value`", hint="a comment begins with `#`")
+        if not bare:
+            yield number, found["name"], _value(found["rest"], f"{path}:{number}")
+        elif found["name"] in environ:
+            yield number, found["name"], environ[found["name"]]
+
+
+def _value(text: str, where: str) -> str:
+    """In quotes, or to the end of the line without a comment. Nothing is filled in: `$HOME` stays as it is."""
+    if text.lstrip()[:1] in ("'", '"'):
+        quoted = _QUOTED.fullmatch(text)
+        if not quoted:
+            raise BadInput(f"{where}: a quote is not closed, or something follows it")
+        if quoted["plain"] is not None:
+            return quoted["plain"]
+        return re.sub(r"\\(.)", lambda one: _ESCAPES.get(one[1], one[1]), quoted["escaped"])
+    return re.sub(r"(?:^|\s)#.*", "", text).strip()
