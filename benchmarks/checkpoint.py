@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.measure import Goal, Plan, Result, interleave
 from stoker.checkpoint.checkpoint import Checkpoint
-from stoker.checkpoint.reading import open_verified
+from stoker.checkpoint.read.reading import open_verified
 
 # Not `import torch`: types are checked where it is not installed, too.
 torch: Any = import_module("torch")

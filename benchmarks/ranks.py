@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.commands import CommandFailed
 from benchmarks.measure import Goal, Plan, Result, interleave
-from stoker.checkpoint import buckets, ordered
+from stoker.checkpoint.ranks import buckets, ordered
 
 # Not `import torch`: types are checked where it is not installed, too.
 torch: Any = import_module("torch")

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.checkpoint import manifest as manifests
-from stoker.checkpoint.interval import Cost, Interval, Since, best_interval_s, due, parse, seconds
-from stoker.checkpoint.manifest import FileEntry, Manifest
 from stoker.checkpoint.notice import GRACE_S, NoticeBoard
-from stoker.checkpoint.retention import Kept, to_keep
+from stoker.checkpoint.read import manifest as manifests
+from stoker.checkpoint.read.manifest import FileEntry, Manifest
+from stoker.checkpoint.read.shelf import Kept, to_keep
+from stoker.checkpoint.save.interval import Cost, Interval, Since, best_interval_s, due, parse, seconds
 from stoker.errors import Unreadable
 
 # The interval

@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from stoker.checkpoint.memory import Memory
+from stoker.checkpoint.read.reading import Memory
 
 MB = 1 << 20
 

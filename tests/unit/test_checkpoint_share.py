@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.checkpoint import share
-from stoker.checkpoint.share import Share
+from stoker.checkpoint import log
+from stoker.checkpoint.log import Share
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_progress_is_told_now_and_then(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(share.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(log.time, "monotonic", lambda: now[0])
     told = Share(reports=True)
     for step in range(1, 101):
         now[0] += 0.125
@@ -27,6 +27,6 @@ def test_progress_is_told_now_and_then(metrics: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_rank_that_reports_nothing_is_silent(metrics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(share, "EVERY_S", 0.0)
+    monkeypatch.setattr(log, "EVERY_S", 0.0)
     Share(reports=False).tell(1, 1, 2)
     assert not metrics.exists()

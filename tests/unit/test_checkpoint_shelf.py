@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 
-from stoker.checkpoint import Checkpoint, DoesNotFit, NotStorable, resuming
-from stoker.checkpoint import manifest as manifests
-from stoker.checkpoint.ranks import Alone
-from stoker.checkpoint.shelf import Shelf
+from stoker.checkpoint import Checkpoint, DoesNotFit, NotStorable
+from stoker.checkpoint.ranks.agreement import Alone
+from stoker.checkpoint.read import manifest as manifests
+from stoker.checkpoint.read import resuming
+from stoker.checkpoint.read.shelf import Shelf
+from stoker.checkpoint.save.files import Orders
 from stoker.checkpoint.surroundings import Surroundings
-from stoker.checkpoint.writing import Orders
 
 
 class Thing:

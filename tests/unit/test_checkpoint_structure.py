@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.checkpoint import packing, safetensors
-from stoker.checkpoint.leaves import SIZES, Leaf, make, view
-from stoker.checkpoint.structure import Flattener, restore
+from stoker.checkpoint.read import format
+from stoker.checkpoint.state.leaves import SIZES, Leaf, make, view
+from stoker.checkpoint.state.structure import Flattener, restore
 from stoker.errors import NotStorable, Unreadable
 
 scalars = (
@@ -97,7 +97,7 @@ leaves = st.dictionaries(
 
 @given(leaves)
 def test_every_leaf_is_in_exactly_one_file_and_files_have_safe_names(found: dict[str, Leaf]) -> None:
-    files = packing.pack(found)
+    files = format.pack(found)
     assert sorted(name for names in files.values() for name in names) == sorted(found)
     assert all("/" not in file and not file.startswith(".") and len(file) < 200 for file in files)
 
@@ -106,14 +106,14 @@ def test_every_leaf_is_in_exactly_one_file_and_files_have_safe_names(found: dict
 def test_adding_a_part_leaves_the_files_of_others_as_they_are(found: dict[str, Leaf]) -> None:
     model = {f"model/{name}": leaf for name, leaf in found.items()}
     more = {**model, "optimizer/x": Leaf("F32", (3,), "torch")}
-    assert packing.pack(model).items() <= packing.pack(more).items()
+    assert format.pack(model).items() <= format.pack(more).items()
 
 
 @given(st.dictionaries(st.text(min_size=1), st.binary(max_size=64), max_size=5))
 def test_safetensors_are_read_as_they_were_written(blobs: dict[str, bytes]) -> None:
     described = {name: Leaf("U8", (len(blob),), "torch") for name, blob in blobs.items() if name != "__metadata__"}
-    data = safetensors.header(described) + b"".join(blobs[name] for name in described)
-    assert {name: bytes(part) for name, (_, part) in safetensors.places(memoryview(data)).items()} == {
+    data = format.header(described) + b"".join(blobs[name] for name in described)
+    assert {name: bytes(part) for name, (_, part) in format.places(memoryview(data)).items()} == {
         name: blobs[name] for name in described
     }
 
@@ -121,10 +121,10 @@ def test_safetensors_are_read_as_they_were_written(blobs: dict[str, bytes]) -> N
 @given(st.binary(max_size=200))
 def test_what_is_not_safetensors_is_said_to_be_unreadable(data: bytes) -> None:
     with suppress(Unreadable):
-        safetensors.places(memoryview(data))
+        format.places(memoryview(data))
 
 
 def test_header_that_points_outside_its_file_is_unreadable() -> None:
     text = json.dumps({"a": {"dtype": "U8", "shape": [100], "data_offsets": [0, 100]}}).encode()
     with pytest.raises(Unreadable, match="100"):
-        safetensors.places(memoryview(struct.pack("<Q", len(text)) + text + b"short"))
+        format.places(memoryview(struct.pack("<Q", len(text)) + text + b"short"))

@@ -10,19 +10,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoker.checkpoint import interval, log, ranks, resuming, retention, surroundings
-from stoker.checkpoint.buckets import Buckets
-from stoker.checkpoint.interval import Cost, Since
+from stoker.checkpoint import log, surroundings
+from stoker.checkpoint.log import Share
 from stoker.checkpoint.notice import NoticeBoard
-from stoker.checkpoint.parts import Part, part_for, tells_of_steps
-from stoker.checkpoint.position import Position
-from stoker.checkpoint.progress import Progress
-from stoker.checkpoint.saver import Saver
-from stoker.checkpoint.saving import Saving
-from stoker.checkpoint.share import Share
-from stoker.checkpoint.shelf import Shelf, say
-from stoker.checkpoint.weights import load_weights
-from stoker.checkpoint.writer import Writer
+from stoker.checkpoint.ranks import agreement
+from stoker.checkpoint.ranks.buckets import Buckets
+from stoker.checkpoint.read import resuming, shelf
+from stoker.checkpoint.read.reading import load_weights
+from stoker.checkpoint.read.shelf import Shelf, say
+from stoker.checkpoint.save import interval
+from stoker.checkpoint.save.commit import Saver
+from stoker.checkpoint.save.interval import Cost, Since
+from stoker.checkpoint.save.take import Saving
+from stoker.checkpoint.save.writer import Writer
+from stoker.checkpoint.state.parts import Part, part_for, tells_of_steps
+from stoker.checkpoint.state.position import Position, Progress
 
 Batch = TypeVar("Batch")
 _BEST_SO_FAR = "stoker.best"
@@ -59,9 +61,9 @@ class Checkpoint:
         self._every = interval.parse(every)
         self._max_loss_s = interval.seconds(max_loss)
         self._best = best
-        retention.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
+        shelf.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
         self._parts: dict[str, Part] = {name: part_for(name, thing) for name, thing in parts.items()}
-        self._ranks, self._around = ranks.find(surroundings.look())
+        self._ranks, self._around = agreement.find(surroundings.look())
         self._shelf = Shelf(Path(self._around.folder if folder is None else folder))
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
@@ -175,7 +177,7 @@ class Checkpoint:
         self._progress.metrics |= numbers
         if not self._best or self._best.lstrip("-") not in numbers:
             return False
-        now, before = retention.score(numbers, self._best), self.get(_BEST_SO_FAR)
+        now, before = shelf.score(numbers, self._best), self.get(_BEST_SO_FAR)
         if before is not None and not now > before:
             return False
         self[_BEST_SO_FAR] = now

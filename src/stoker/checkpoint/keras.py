@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from stoker.checkpoint.checkpoint import Checkpoint
-from stoker.checkpoint.structure import Flattener
+from stoker.checkpoint.state.structure import Flattener
 from stoker.checkpoint.versions import require
 from stoker.errors import BadInput, NotStorable
 

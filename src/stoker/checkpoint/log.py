@@ -48,3 +48,22 @@ def _number(name: str, value: Any) -> float | int | None:
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"the metric `{name}` is of type {type(value).__name__}; expected a number ({error})") from None
     return number if isinstance(number, int) or math.isfinite(number) else None
+
+
+# How much of the training is done, told now and then to whoever watches a deadline.
+
+EVERY_S = 5.0
+
+
+class Share:
+    """Silent outside of a run, and on ranks that report nothing."""
+
+    def __init__(self, *, reports: bool) -> None:
+        self._reports = reports
+        self._told_at = time.monotonic()
+
+    def tell(self, step: int, done: float, total: float) -> None:
+        """`done` of `total` steps or epochs. Cheap: called at every step."""
+        if self._reports and 0 < total < math.inf and time.monotonic() - self._told_at >= EVERY_S:
+            self._told_at = time.monotonic()
+            log(step=step, progress=min(done / total, 1.0))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.checkpoint import randomness
-from stoker.checkpoint.feed import Source
+from stoker.checkpoint.state import randomness
+from stoker.checkpoint.state.feed import Source
 
 State = dict[str, Any]
 

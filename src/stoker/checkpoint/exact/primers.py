@@ -10,9 +10,9 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from stoker.checkpoint import randomness
 from stoker.checkpoint.exact import places
 from stoker.checkpoint.exact.places import LoopId
+from stoker.checkpoint.state import randomness
 
 _Calls = tuple[CodeType, ...]
 

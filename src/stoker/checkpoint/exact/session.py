@@ -8,13 +8,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from stoker.checkpoint import randomness
 from stoker.checkpoint.exact import places, sidecar, states
 from stoker.checkpoint.exact.bounds import Words, is_ours
-from stoker.checkpoint.exact.entering import Entering
 from stoker.checkpoint.exact.loaders import Loaders, continue_pass, without_new_workers
-from stoker.checkpoint.exact.places import Line, LoopId
+from stoker.checkpoint.exact.places import Entering, Line, LoopId
 from stoker.checkpoint.exact.primers import Primers
+from stoker.checkpoint.state import randomness
 
 # Lightning begins the first pass over its data here, before its loop.
 _SETS_UP = ("lightning.pytorch.loops.fit_loop", "pytorch_lightning.loops.fit_loop")

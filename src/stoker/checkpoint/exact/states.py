@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
-from stoker.checkpoint import randomness
+from stoker.checkpoint.state import randomness
 
 State = dict[str, Any]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.attempt.effort import EffortMeter, Witnesses, kept
-from stoker.checkpoint.toll import Toll
+from stoker.checkpoint.save.take import Toll
 from stoker.model.checkpoint import CheckpointSet
 from stoker.model.report import Effort, Phase
 from stoker.model.wire import dump, load

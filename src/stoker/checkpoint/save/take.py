@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
-from stoker.checkpoint import steady, surroundings
-from stoker.checkpoint.copying import Copying
-from stoker.checkpoint.interval import Cost
-from stoker.checkpoint.parts import Part
-from stoker.checkpoint.progress import Progress
-from stoker.checkpoint.shelf import say
-from stoker.checkpoint.snapshot import Snapshot, mark_of_gpu
-from stoker.checkpoint.structure import Flattener
-from stoker.checkpoint.toll import Toll
-from stoker.checkpoint.worker import Worker
-from stoker.checkpoint.writer import Writer
+from stoker.checkpoint import surroundings
+from stoker.checkpoint.read.shelf import say
+from stoker.checkpoint.save.interval import Cost
+from stoker.checkpoint.save.snapshot import Copying, Snapshot, mark_of_gpu
+from stoker.checkpoint.save.thread import Worker
+from stoker.checkpoint.save.writer import Writer
+from stoker.checkpoint.state.parts import Part
+from stoker.checkpoint.state.position import Progress
+from stoker.checkpoint.state.spreading import is_spread
+from stoker.checkpoint.state.structure import Flattener
 
 States = dict[str, Any]  # what the parts say their states are, by their names
 
@@ -101,14 +103,14 @@ class Saving:
 
     def _begin_copying(self, states: States) -> bool:
         """Leaves what only optimizers change to the copier. False: there is something that has to be copied here."""
-        watched = steady.changed_by(self._optimizers) if self._overlap else None
+        watched = changed_by(self._optimizers) if self._overlap else None
         if watched is None:
             return False
         later = {name: state for name, state in states.items() if self._parts[name].steady}
-        if not all(steady.hold(state, watched) for state in later.values()):
+        if not all(hold(state, watched) for state in later.values()):
             return False
         flat, form = self._flattened({name: state for name, state in states.items() if name not in later})
-        aside = flat.copied(steady.ASIDE_BYTES)
+        aside = flat.copied(ASIDE_BYTES)
         if aside is None:
             return False
         snapshot = Snapshot(self._progress.take(), self._number, form)
@@ -146,3 +148,72 @@ def _weakly(method: Callable[..., None]) -> Callable[..., None]:
             living(*arguments)
 
     return call
+
+
+# Which tensors stay as they are until an optimizer makes its next step, so that they can be copied until then.
+
+ASIDE_BYTES = 4 << 20  # what changes at other times, such as running means, is small, or all is copied at once
+
+Watched = dict[int, Any]  # tensors by identity
+
+
+def changed_by(optimizers: Iterable[Any]) -> Watched | None:
+    """Their parameters and moments; None where some are not in main memory, or their changes are not counted."""
+    torch = sys.modules["torch"]
+    tensor, usual = torch.Tensor, (torch.Tensor, torch.nn.Parameter)  # which is quicker to ask than what is rare
+    found: Watched = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            found |= {id(one): one for one in group["params"]}
+        for slot in optimizer.state.values():
+            found |= {id(one): one for one in slot.values() if isinstance(one, tensor)}
+    here = all(one.is_cpu and (type(one) in usual or not is_spread(one)) for one in found.values())
+    return found if here else None
+
+
+def hold(state: MutableMapping[str, Any], watched: Watched) -> bool:
+    """Sees to it that the state of a module or an optimizer, as just taken, stays so until the next step.
+
+    A module's buffers are replaced by copies; parameters that no optimizer has are watched, too. False where that
+    cannot be.
+    """
+    torch = sys.modules["torch"]
+    if state.keys() == {"state", "param_groups"}:
+        settings = (value for group in state["param_groups"] for value in group.values())
+        return not any(isinstance(value, torch.Tensor) for value in settings)
+    aside_bytes = 0
+    for name, value in state.items():
+        if id(value) in watched:
+            continue
+        if not isinstance(value, torch.Tensor) or not value.is_cpu:
+            return False
+        if isinstance(value, torch.nn.Parameter):
+            watched[id(value)] = value
+            continue
+        aside_bytes += value.nbytes
+        if aside_bytes > ASIDE_BYTES:
+            return False
+        state[name] = value.detach().clone()
+    return True
+
+
+# How long a training has waited for its saves in all, said in a file that the agent reads.
+
+
+class Toll:
+    """`file` is None outside of a run. One write of a few bytes for each save: next to nothing."""
+
+    def __init__(self, file: str | None) -> None:
+        self._file = file
+        self._fd = -1
+        self.total_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Never raises: a figure is not worth a training."""
+        self.total_s += seconds
+        if self._file is None:
+            return
+        with suppress(OSError):
+            if self._fd < 0:
+                self._fd = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.pwrite(self._fd, b"%020.6f" % self.total_s, 0)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
 
-from stoker.checkpoint import randomness
+from stoker.checkpoint.state import randomness
 
 State = dict[str, Any]
 

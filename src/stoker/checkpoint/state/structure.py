@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from stoker.checkpoint import spreading
-from stoker.checkpoint.leaves import Leaf, describe, duplicate
+from stoker.checkpoint.state import spreading
+from stoker.checkpoint.state.leaves import Leaf, describe, duplicate
 from stoker.errors import NotStorable
 
 Json = Any

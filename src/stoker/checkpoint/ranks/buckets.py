@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.checkpoint import ordered, wrappers
-from stoker.checkpoint.shelf import say
+from stoker.checkpoint.ranks import ordered, wrappers
+from stoker.checkpoint.read.shelf import say
 
 Record = dict[str, Any]
 PLACEMENTS = ("same-placement", "any-placement")

@@ -5,23 +5,25 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from stoker.checkpoint import manifest as manifests
-from stoker.checkpoint import safetensors
-from stoker.checkpoint.leaves import Leaf, make
-from stoker.checkpoint.manifest import FileEntry, Manifest
-from stoker.checkpoint.memory import Memory
-from stoker.checkpoint.packing import LARGE_BYTES
-from stoker.checkpoint.snapshot import STATE
-from stoker.checkpoint.spreading import Whole, on_this_rank
-from stoker.checkpoint.structure import restore
-from stoker.errors import Unreadable
+from stoker.checkpoint.read import format
+from stoker.checkpoint.read import manifest as manifests
+from stoker.checkpoint.read.format import LARGE_BYTES
+from stoker.checkpoint.read.manifest import FileEntry, Manifest
+from stoker.checkpoint.save.snapshot import STATE
+from stoker.checkpoint.state.leaves import Leaf, make
+from stoker.checkpoint.state.spreading import Whole, on_this_rank, together
+from stoker.checkpoint.state.structure import restore
+from stoker.errors import CheckpointRefused, Unreadable
 
 _CHUNK_BYTES = 1 << 20
 _PAGE_BYTES = mmap.PAGESIZE
@@ -57,7 +59,7 @@ class Opened:
     def tensors_of(self, file: str) -> dict[str, tuple[Leaf, memoryview]]:
         if file not in self._tensors:
             contents = self._contents.pop(file, None)
-            self._tensors[file] = safetensors.places(mapped(self.path / file) if contents is None else contents)
+            self._tensors[file] = format.places(mapped(self.path / file) if contents is None else contents)
         return self._tensors[file]
 
 
@@ -160,3 +162,74 @@ def mapped(path: Path) -> memoryview:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+
+
+# Fresh memory to read a checkpoint into: in huge pages where the machine has them at hand.
+
+_SLOW_NS = 1_500_000  # of the processor's time: a huge page that is at hand takes 0.2 ms, another one 5 ms
+
+
+class Memory:
+    """Huge pages take a fifth of the time that small ones do. But many a virtual machine gives to its host what it does
+    not use, and has huge pages brought back one small page at a time, while small ones are mostly there. So the first
+    huge page of each room is tried, and after one that was slow no more are asked for."""
+
+    def __init__(self, processor_ns: Callable[[], int] = time.thread_time_ns) -> None:
+        self.huge = hasattr(mmap, "MADV_HUGEPAGE")
+        self._processor_ns = processor_ns
+
+    def room(self, size_bytes: int) -> memoryview:
+        """Private to this process; what is large is on pages of its own and, unlike a bytearray, not written to yet."""
+        if size_bytes < LARGE_BYTES:  # in one that is larger, a huge page lies whole
+            return memoryview(bytearray(size_bytes))
+        room = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        if self.huge:
+            with suppress(OSError):  # a kernel without them
+                self._try_huge(room)
+        return memoryview(room)
+
+    def _try_huge(self, room: mmap.mmap) -> None:
+        room.madvise(mmap.MADV_HUGEPAGE)
+        begun = self._processor_ns()
+        room[len(room) // 2] = 0
+        if self._processor_ns() - begun > _SLOW_NS:
+            self.huge = False
+            room.madvise(mmap.MADV_NOHUGEPAGE)
+
+
+# Weights from a file that somebody gives us: read without executing anything in it.
+
+
+def load_weights(path: str | Path, part: str = "model") -> Any:
+    """A `state_dict` from a checkpoint folder (that of its `part`), a `.safetensors` file, or a file of `torch.save`.
+    What was spread over ranks is put together.
+
+    A file of `torch.save` may hold tensors and plain containers; one that needs more is refused.
+    """
+    path = Path(path)
+    if path.is_dir():
+        opened = open_verified(path)
+        ranks = [opened.part(rank) for rank in range(opened.manifest.ranks)]
+        first = next((one for one in ranks if one), None)
+        if first is None or part not in first.form["parts"]:
+            raise CheckpointRefused(f"{path} holds no `{part}`", hint="see its state.json for what it holds")
+
+        def whole(words: Any, _: Any) -> Any:
+            if None in ranks:
+                raise CheckpointRefused(f"{path} holds the parts of one node, and its tensors are spread over several")
+            return together(words, [rank.value(words["of"]) for rank in ranks if rank])
+
+        return first.value(first.form["parts"][part], whole=whole)
+    if path.suffix == ".safetensors":
+        return {name: make(leaf, data) for name, (leaf, data) in format.places(mapped(path)).items()}
+    torch = import_module("torch")
+    pickle = import_module("pickle")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointRefused(
+            f"{path} holds more than tensors and plain containers, and reading it would execute what is in it: "
+            f"{str(error).splitlines()[0]}",
+            hint='if you trust whoever made it, convert it once: `python -c "import torch; torch.save('
+            f"torch.load('{path}', weights_only=False).state_dict(), 'weights.pt')\"`",
+        ) from None

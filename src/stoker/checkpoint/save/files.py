@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from stoker.checkpoint.manifest import FileEntry
-from stoker.checkpoint.snapshot import Snapshot, digest
+from stoker.checkpoint.read.manifest import FileEntry
+from stoker.checkpoint.save.snapshot import Snapshot, digest
 
 _CHUNK_BYTES = 16 << 20
 

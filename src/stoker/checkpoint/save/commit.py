@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from shutil import rmtree
 
-from stoker.checkpoint.manifest import FileEntry, Manifest
-from stoker.checkpoint.reading import Opened, rank_folder
-from stoker.checkpoint.shelf import Shelf
-from stoker.checkpoint.snapshot import Snapshot
+from stoker.checkpoint.read.manifest import FileEntry, Manifest
+from stoker.checkpoint.read.reading import Opened, rank_folder
+from stoker.checkpoint.read.shelf import Shelf
+from stoker.checkpoint.save.files import Dropped, Orders, Written, sync_folder, write_files
+from stoker.checkpoint.save.snapshot import Snapshot
 from stoker.checkpoint.surroundings import Surroundings
-from stoker.checkpoint.writing import Dropped, Orders, Written, sync_folder, write_files
 
 _LONGEST_WAIT_S = 600.0
 _PATIENCE_S = 30.0  # with a rank that is late, when a newer save is waiting

@@ -10,8 +10,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from stoker.checkpoint.shelf import say
-from stoker.checkpoint.worker import Worker
+from stoker.checkpoint.read.shelf import say
+from stoker.checkpoint.save.thread import Worker
 
 # Messages of one tag keep their order; a script that sends its own will hardly have chosen these numbers.
 _CHUNKS, _SUMS = 1_398_033_001, 1_398_033_002

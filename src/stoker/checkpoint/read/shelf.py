@@ -9,19 +9,20 @@ quarantine/          what failed verification, for whoever wants to look at it
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from stoker.checkpoint import manifest as manifests
-from stoker.checkpoint.manifest import Manifest
-from stoker.checkpoint.reading import Opened, open_as_is, open_verified
-from stoker.checkpoint.retention import Kept, to_keep
-from stoker.checkpoint.writing import sync_folder
+from stoker.checkpoint.read import manifest as manifests
+from stoker.checkpoint.read.manifest import Manifest
+from stoker.checkpoint.read.reading import Opened, open_as_is, open_verified
+from stoker.checkpoint.save.files import sync_folder
 from stoker.errors import Unreadable
 
 _NAME = re.compile(r"step-(\d{9,})(?:-(\d+))?")
@@ -112,3 +113,35 @@ class Shelf:
 def say(text: str) -> None:
     sys.stderr.write(f"stoker: checkpoint: {text}\n")
     sys.stderr.flush()
+
+
+# Which checkpoints to keep. Pure: the shelf removes what is not named here.
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One checkpoint that is there, as far as retention cares."""
+
+    name: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def to_keep(there: Sequence[Kept], keep: int, best: str | None = None) -> set[str]:
+    """The newest `keep`, and the best by a metric. `there` is in the order of saving.
+
+    `best` names the metric; with a leading minus less is better. Of equals the earliest is the best.
+    """
+    if keep < 1:
+        raise ValueError(f"keep={keep}: at least one checkpoint has to be kept")
+    names = {one.name for one in there[-keep:]}
+    if best:
+        judged = [one for one in there if not math.isnan(score(one.metrics, best))]
+        if judged:
+            names.add(max(judged, key=lambda one: score(one.metrics, best)).name)
+    return names
+
+
+def score(metrics: Mapping[str, float], best: str) -> float:
+    """More is better; not a number where the metric is not known."""
+    value = metrics.get(best.lstrip("-"), math.nan)
+    return -value if best.startswith("-") else value

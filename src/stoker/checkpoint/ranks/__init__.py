@@ -1,0 +1,1 @@
+"""Trainings of several ranks: one step for all, and gradients added in one order."""

@@ -1,0 +1,1 @@
+"""From a training to the disk: what is copied while it waits, and what a thread writes meanwhile."""
