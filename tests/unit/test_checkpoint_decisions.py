@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.checkpoint.notice import GRACE_S, NoticeBoard
+from stoker.checkpoint.notice import GRACE_S, NoticeFile
 from stoker.checkpoint.read import manifest as manifests
 from stoker.checkpoint.read.manifest import FileEntry, Manifest
 from stoker.checkpoint.read.shelf import Kept, to_keep
@@ -171,9 +171,9 @@ def test_manifest_of_a_later_format_says_so() -> None:
 
 def test_notice_is_answered_once_and_one_that_comes_again_is_new(tmp_path: Path) -> None:
     file = tmp_path / "notice"
-    assert not NoticeBoard(str(file)).new()
+    assert not NoticeFile(str(file)).new()
     file.write_text('{"at": 10, "deadline": 40, "kind": "evict"}', encoding="utf-8")
-    board = NoticeBoard(str(file))
+    board = NoticeFile(str(file))
     assert board.new()
     board.answer(7, 0.5)
     assert json.loads((tmp_path / "notice.saved").read_text(encoding="utf-8")) == {"step": 7, "seconds": 0.5}
@@ -196,7 +196,7 @@ def post(file: Path, at: float, deadline: float, *, last: bool = False) -> None:
 def test_notice_that_has_become_the_last_word_is_new_and_is_waited_for(tmp_path: Path) -> None:
     file, now = tmp_path / "notice", time.time()
     post(file, now, now + 30)
-    board = NoticeBoard(str(file))
+    board = NoticeFile(str(file))
     board.answer(7, 0.5)
     assert not board.hold(), "there is time to train on"
     post(file, now, now + 30, last=True)
@@ -211,7 +211,7 @@ def test_notice_that_has_become_the_last_word_is_new_and_is_waited_for(tmp_path:
 def test_an_eviction_that_never_comes_is_not_waited_for_forever(tmp_path: Path) -> None:
     file, now = tmp_path / "notice", time.time()
     post(file, now - 60, now - GRACE_S + 0.2, last=True)
-    board = NoticeBoard(str(file))
+    board = NoticeFile(str(file))
     board.answer(8, 0.5)
     begun = time.monotonic()
     assert board.hold()
@@ -220,8 +220,8 @@ def test_an_eviction_that_never_comes_is_not_waited_for_forever(tmp_path: Path) 
 
 def test_notice_that_is_half_written_counts(tmp_path: Path) -> None:
     (tmp_path / "notice").write_text("{", encoding="utf-8")
-    assert NoticeBoard(str(tmp_path / "notice")).new()
+    assert NoticeFile(str(tmp_path / "notice")).new()
 
 
 def test_outside_of_stoker_there_is_no_notice() -> None:
-    assert not NoticeBoard(None).new()
+    assert not NoticeFile(None).new()

@@ -18,8 +18,8 @@ from stoker.checkpoint import Checkpoint, DoesNotFit, NotStorable
 from stoker.checkpoint.ranks.agreement import Alone
 from stoker.checkpoint.read import manifest as manifests
 from stoker.checkpoint.read import resuming
-from stoker.checkpoint.read.shelf import Shelf
-from stoker.checkpoint.save.files import Orders
+from stoker.checkpoint.read.shelf import CheckpointFolder
+from stoker.checkpoint.save.files import WriteOrders
 from stoker.checkpoint.surroundings import Surroundings
 
 
@@ -192,7 +192,7 @@ def test_part_without_a_state_is_refused_at_once(begin: Callable[..., Checkpoint
 def test_full_disk_is_loud_and_the_training_goes_on(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     full = [True]
 
-    def save(snapshot: Any, orders: Orders) -> Path:
+    def save(snapshot: Any, orders: WriteOrders) -> Path:
         if full[0]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return tmp_path
@@ -279,7 +279,7 @@ def test_what_only_another_node_saved_is_no_checkpoint_here(
     steps(state, 1)
     manifest = tmp_path / "kept" / "step-000000001" / "manifest.json"
     manifest.write_bytes(replace(manifests.load(manifest.read_bytes()), ranks=2).dump())
-    shelf = Shelf(tmp_path / "kept")
+    shelf = CheckpointFolder(tmp_path / "kept")
 
     def find(rank: int, world: int) -> str | None:
         seat = Surroundings("", rank=rank, world=world, local_rank=0, local_world=1)

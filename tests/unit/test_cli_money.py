@@ -21,7 +21,7 @@ from stoker.cli.commands.watch import cost
 from stoker.cli.view import terminal
 from stoker.cli.view.jobtext import offer_lines
 from stoker.cli.view.portrait import portrait
-from stoker.cli.view.printer import Source, TextPrinter
+from stoker.cli.view.printer import LogSource, TextPrinter
 from stoker.cli.view.receipttext import receipt_lines, short
 from stoker.cli.view.words import meter_line
 from stoker.client.report.receipt import figures, left_words
@@ -227,7 +227,7 @@ def test_the_status_is_written_over_and_gives_way_to_output(monkeypatch: pytest.
         printer.status("$1 spent")
         printer.status("$1 spent")
         printer.status("$2 spent")
-        printer.text(Source(1, 0), b"epoch 1\n")
+        printer.text(LogSource(1, 0), b"epoch 1\n")
         printer.status("$3 spent")
         printer.status("")
         assert seen() == b"\r$1 spent\x1b[K\r$2 spent\x1b[K\r\x1b[Kepoch 1\n\r$3 spent\x1b[K\r\x1b[K"
@@ -236,9 +236,9 @@ def test_the_status_is_written_over_and_gives_way_to_output(monkeypatch: pytest.
 def test_the_status_stays_out_of_a_line_that_a_script_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     with a_terminal(monkeypatch) as seen:
         printer = TextPrinter(live=True)
-        printer.text(Source(1, 0), b"12 %")
+        printer.text(LogSource(1, 0), b"12 %")
         printer.status("$1 spent")
-        printer.text(Source(1, 0), b" 13 %\n")
+        printer.text(LogSource(1, 0), b" 13 %\n")
         assert b"spent" not in seen()
 
 
@@ -246,7 +246,7 @@ def test_a_terminal_that_cannot_erase_has_no_status(monkeypatch: pytest.MonkeyPa
     with a_terminal(monkeypatch, "dumb") as seen:
         printer = TextPrinter(live=True)
         printer.status("$1 spent")
-        printer.text(Source(1, 0), b"x\n")
+        printer.text(LogSource(1, 0), b"x\n")
         assert seen() == b"x\n"
 
 

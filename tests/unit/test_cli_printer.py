@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from stoker.cli.view.printer import JsonPrinter, Source, TextPrinter
+from stoker.cli.view.printer import JsonPrinter, LogSource, TextPrinter
 from stoker.model.run import Run
 
-FIRST, SECOND = Source(1, 0), Source(1, 1)
+FIRST, SECOND = LogSource(1, 0), LogSource(1, 1)
 
 
 def test_a_single_rank_keeps_every_byte(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 
 from stoker.cli.view import live as watching
-from stoker.cli.view.live import Selection, Watch
-from stoker.cli.view.printer import Source
+from stoker.cli.view.live import LiveView, Selection
+from stoker.cli.view.printer import LogSource
 from stoker.client.api.handle import Log
 from stoker.client.api.handle import Run as Handle
 from stoker.errors import Denied, NotFound, ServerUnavailable, StoreDenied, StoreUnavailable
@@ -71,10 +71,10 @@ class Recorder:
     statuses: list[str] = field(default_factory=list)
     ranks: int = 1
 
-    def text(self, source: Source, data: bytes) -> None:
+    def text(self, source: LogSource, data: bytes) -> None:
         self.said.append(f"{source.attempt}.{source.rank} {data.decode()}")
 
-    def finish(self, source: Source) -> None:
+    def finish(self, source: LogSource) -> None:
         self.said.append(f"{source.attempt}.{source.rank} finished")
 
     def event(self, name: str, facts: Run, **more: Any) -> None:
@@ -94,7 +94,7 @@ def why(facts: Run) -> str:
 
 def watch(run: FakeRun, wanted: Selection = watching.EVERYTHING) -> tuple[Run, Recorder]:
     recorder = Recorder()
-    facts = Watch(
+    facts = LiveView(
         cast(Handle, run), recorder, lambda facts: facts.reason or "2 of 2 slots are busy", wanted
     ).until_end()
     return facts, recorder
@@ -208,7 +208,7 @@ def test_what_takes_long_is_explained_once(
             run.hold.set()
 
     recorder = Releasing()
-    Watch(cast(Handle, run), recorder, why).until_end()
+    LiveView(cast(Handle, run), recorder, why).until_end()
     assert recorder.said == [said]
 
 
@@ -227,7 +227,7 @@ def test_a_run_that_costs_money_says_so_while_it_is_quiet(make_run: MakeRun, mon
                 run.hold.set()
 
     recorder = Releasing()
-    Watch(cast(Handle, run), recorder, why).until_end()
+    LiveView(cast(Handle, run), recorder, why).until_end()
     assert "$3.60/h, $5.00 of $5.00 left" in recorder.statuses[0]
 
 
@@ -241,7 +241,7 @@ def test_outages_are_waited_for_and_told_once(make_run: MakeRun) -> None:
     ended = replace(running, state=RunState.SUCCEEDED, attempts=(attempt(1),))
     run = FakeRun([running, ended], {(1, 0): [b"a\n"]})
     recorder = Recorder()
-    seen = Watch(cast(Handle, run), recorder, why)
+    seen = LiveView(cast(Handle, run), recorder, why)
     for error in (StoreUnavailable("away"), StoreDenied("expired"), ServerUnavailable("nobody answers")):
         assert seen._waits(error)
     seen.until_end()
@@ -261,7 +261,7 @@ def test_ranks_that_first_print_later_are_shown_where_the_node_decides_how_many_
     run = FakeRun([running, ended])
     run.hold.set()
     recorder = Recorder()
-    watching_it = Watch(cast(Handle, run), recorder, lambda _facts: "")
+    watching_it = LiveView(cast(Handle, run), recorder, lambda _facts: "")
     thread = threading.Thread(target=watching_it.until_end, daemon=True)
     thread.start()
     for _ in range(100):  # until it has looked for logs in vain

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
-from stoker.engine.eviction import evict, rate_per_hour, withdraw
+from stoker.engine.drills import evict, rate_per_hour, withdraw
 from stoker.engine.lifecycle import STOP_PATIENCE_S, advance, begin
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.receipt import with_effort

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.client.source import screening
-from stoker.client.source.screening import Finding, Verdict, secret_file
+from stoker.client.source.screening import Finding, Screened, secret_file
 from stoker.client.source.secretvalues import EDITION, Hit, hits, sure_kind
 from stoker.client.source.tree import scan
 from stoker.errors import SnapshotRefused
@@ -265,7 +265,7 @@ def test_a_token_in_code_stops_the_submission_and_is_not_shown(source: Path) -> 
 def test_a_text_that_the_job_names_is_needed_as_code_is(source: Path) -> None:
     (source / "requirements.txt").write_text(f"pkg @ https://{TOKENS['GitHub token']}@host/pkg\n")
     _, findings = found(source, needed={"requirements.txt"})
-    assert [one.verdict for one in findings] == [Verdict.REFUSED]
+    assert [one.verdict for one in findings] == [Screened.REFUSED]
 
 
 @pytest.mark.parametrize("pattern", ["!.env", "!/conf/.env", "!conf/*"])
@@ -276,7 +276,7 @@ def test_a_file_is_sent_where_stokerignore_asks_for_it(source: Path, pattern: st
     (source / ".stokerignore").write_text(f"{pattern}\n")
     paths, findings = found(source)
     assert "conf/.env" in paths
-    assert [one.verdict for one in findings] == [Verdict.INCLUDED]
+    assert [one.verdict for one in findings] == [Screened.INCLUDED]
     assert screening.lines(findings) == [
         "sent with its secrets, as .stokerignore says: conf/.env (environment variables)"
     ]
@@ -304,7 +304,7 @@ def test_a_random_value_with_a_telling_name_stops_the_submission_in_code_and_is_
 
 
 def test_names_with_escapes_are_shown_without_them() -> None:
-    assert str(Finding("a\x1b[2Jb", 1, "token", Verdict.LEFT_OUT)) == "a\\x1b[2Jb:1 (token)"
+    assert str(Finding("a\x1b[2Jb", 1, "token", Screened.LEFT_OUT)) == "a\\x1b[2Jb:1 (token)"
 
 
 def test_a_file_that_did_not_change_is_judged_without_reading_it_again(source: Path, tmp_path: Path) -> None:

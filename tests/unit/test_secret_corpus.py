@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stoker.client.source.screening import Verdict
+from stoker.client.source.screening import Screened
 from stoker.client.source.tree import scan
 
 _ALL = string.ascii_letters + string.digits
@@ -212,7 +212,7 @@ BINARY = {
 }
 
 
-def verdicts(root: Path, path: str, data: bytes) -> tuple[bool, list[Verdict]]:
+def verdicts(root: Path, path: str, data: bytes) -> tuple[bool, list[Screened]]:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_bytes(data)
     (root / "other.py").write_text("print(1)\n")
@@ -227,12 +227,12 @@ def test_there_are_enough_samples_to_mean_something() -> None:
 
 @pytest.mark.parametrize("path", LEFT_OUT)
 def test_a_file_with_a_secret_value_is_left_out_and_said(tmp_path: Path, path: str) -> None:
-    assert verdicts(tmp_path, path, LEFT_OUT[path].encode()) == (False, [Verdict.LEFT_OUT]), LEFT_OUT[path]
+    assert verdicts(tmp_path, path, LEFT_OUT[path].encode()) == (False, [Screened.LEFT_OUT]), LEFT_OUT[path]
 
 
 @pytest.mark.parametrize("path", CODE)
 def test_code_with_a_secret_value_stops_the_run(tmp_path: Path, path: str) -> None:
-    assert verdicts(tmp_path, path, CODE[path].encode()) == (False, [Verdict.REFUSED]), CODE[path]
+    assert verdicts(tmp_path, path, CODE[path].encode()) == (False, [Screened.REFUSED]), CODE[path]
 
 
 @pytest.mark.parametrize("path", SENT)
@@ -247,4 +247,4 @@ def test_a_binary_file_is_sent(tmp_path: Path, path: str) -> None:
 
 def test_a_large_data_file_is_sent_with_a_warning(tmp_path: Path) -> None:
     data = f"api_key: {text(32)}a1\n" + "row: 1\n" * 20_000
-    assert verdicts(tmp_path, "data.yaml", data.encode()) == (True, [Verdict.SUSPECT])
+    assert verdicts(tmp_path, "data.yaml", data.encode()) == (True, [Screened.SUSPECT])

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 
 from stoker.checkpoint import log, surroundings
 from stoker.checkpoint.log import Share
-from stoker.checkpoint.notice import NoticeBoard
+from stoker.checkpoint.notice import NoticeFile
 from stoker.checkpoint.ranks import agreement
 from stoker.checkpoint.ranks.buckets import Buckets
 from stoker.checkpoint.read import resuming, shelf
 from stoker.checkpoint.read.reading import load_weights
-from stoker.checkpoint.read.shelf import Shelf, say
+from stoker.checkpoint.read.shelf import CheckpointFolder, say
 from stoker.checkpoint.save import interval
 from stoker.checkpoint.save.commit import Saver
 from stoker.checkpoint.save.interval import Cost, Since
@@ -64,10 +64,10 @@ class Checkpoint:
         shelf.to_keep([], keep, best)  # refuses what makes no sense, before the training has begun
         self._parts: dict[str, Part] = {name: part_for(name, thing) for name, thing in parts.items()}
         self._ranks, self._around = agreement.find(surroundings.look())
-        self._shelf = Shelf(Path(self._around.folder if folder is None else folder))
+        self._shelf = CheckpointFolder(Path(self._around.folder if folder is None else folder))
         self._saver = Saver(self._shelf, self._around, keep, best)
         self._writer = Writer(self._saver)
-        self._notice = NoticeBoard(self._around.notice)
+        self._notice = NoticeFile(self._around.notice)
         self.buckets = Buckets(parts, exact)
         self._progress = Progress(self.buckets)
         optimizers = [thing for thing in parts.values() if tells_of_steps(thing)]

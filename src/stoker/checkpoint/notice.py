@@ -25,7 +25,7 @@ class Posted(NamedTuple):
 _UNREADABLE = Posted(-1.0)  # a notice that cannot be read is one all the same
 
 
-class NoticeBoard:
+class NoticeFile:
     """Looks for the notice at most five times a second, so that asking at every step costs next to nothing."""
 
     def __init__(self, file: str | None) -> None:

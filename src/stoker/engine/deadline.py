@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from stoker.engine.eviction import SUPPOSED_EVICTIONS, rate_per_hour
+from stoker.engine.drills import SUPPOSED_EVICTIONS, rate_per_hour
 from stoker.model.progress import Mark
 from stoker.model.report import Report
 from stoker.model.run import Attempt, Run

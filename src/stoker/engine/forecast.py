@@ -11,7 +11,7 @@ from datetime import datetime
 from decimal import Decimal
 from statistics import fmean
 
-from stoker.engine.eviction import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
+from stoker.engine.drills import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
 from stoker.engine.fuse import dollars
 from stoker.engine.receipt import receipt
 from stoker.model.forecast import Expectation, Forecast, Past

@@ -13,7 +13,7 @@ from typing import Any
 
 from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.decision import Decision
-from stoker.engine.eviction import rate_per_hour
+from stoker.engine.drills import rate_per_hour
 from stoker.engine.fuse import is_news
 from stoker.engine.keys import node_key
 from stoker.engine.looking import Requests

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.checkpoint.state import randomness
-from stoker.checkpoint.state.feed import Source
+from stoker.checkpoint.state.feed import BatchSource
 
 State = dict[str, Any]
 
@@ -41,7 +41,7 @@ class Loaders:
     def begin(self, loader: Any, make: Callable[[], Any]) -> Any:
         """An iterator for a new pass."""
         known = self._known.get(id(loader)) or self.add(loader)
-        known.begun = (randomness.take(), Source(loader).generators())
+        known.begun = (randomness.take(), BatchSource(loader).generators())
         iterator = make()
         known.newest = weakref.ref(iterator)
         return iterator
@@ -53,7 +53,7 @@ class Loaders:
         """The generators of their own. A pass is continued when it is begun."""
         for known in list(self._known.values()):
             if state := self.found(known.loader(), states):
-                Source(known.loader()).set_generators(state["generators"])
+                BatchSource(known.loader()).set_generators(state["generators"])
 
     def found(self, loader: Any, states: list[State]) -> State | None:
         """What was kept of this loader: that of the same number, or the only one like it."""
@@ -68,7 +68,7 @@ class Loaders:
 def continue_pass(loader: Any, state: Mapping[str, Any], make: Callable[[], Any], skip: int) -> Any:
     """The same order from the same random states, behind the batches that were used. The process's random states are
     left anywhere."""
-    source = Source(loader)
+    source = BatchSource(loader)
     randomness.put_back(state["begun"]["random"])
     source.set_generators(state["begun"]["generators"])
     iterator = make()
@@ -100,8 +100,8 @@ def _state(known: Known) -> State | None:
     state: State = {
         "number": known.number,
         "form": _form(loader),
-        "generators": Source(loader).generators(),
-        "lasting": Source(loader).lasting and known.begun is not None,
+        "generators": BatchSource(loader).generators(),
+        "lasting": BatchSource(loader).lasting and known.begun is not None,
     }
     iterator = known.newest()
     if iterator is not None and known.begun is not None:

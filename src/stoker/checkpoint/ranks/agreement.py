@@ -11,7 +11,7 @@ from stoker.checkpoint.surroundings import Surroundings
 _numbers = itertools.count()  # every rank makes its checkpoints in the same order
 
 
-class Ranks(Protocol):
+class Agreement(Protocol):
     def save_now(self, step: int, *, wanted: bool) -> bool:
         """Whether this step is to be saved, the same on every rank. Called once per step; waits for nobody."""
         ...
@@ -66,7 +66,7 @@ class Together:
         return everyone
 
 
-def find(around: Surroundings) -> tuple[Ranks, Surroundings]:
+def find(around: Surroundings) -> tuple[Agreement, Surroundings]:
     """Ranks are together if the script has started `torch.distributed`; otherwise each has a folder of its own."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stoker.checkpoint.ranks.agreement import Ranks
+from stoker.checkpoint.ranks.agreement import Agreement
 from stoker.checkpoint.read.manifest import Manifest
 from stoker.checkpoint.read.reading import Opened, OpenedPart, open_as_is, rank_folder
-from stoker.checkpoint.read.shelf import Shelf, say
+from stoker.checkpoint.read.shelf import CheckpointFolder, say
 from stoker.checkpoint.save.snapshot import STATE
 from stoker.checkpoint.state.leaves import Leaf
 from stoker.checkpoint.state.parts import Part
@@ -17,7 +17,7 @@ from stoker.checkpoint.surroundings import Surroundings
 from stoker.errors import DoesNotFit
 
 
-def find(shelf: Shelf, ranks: Ranks, around: Surroundings) -> tuple[OpenedPart, bool] | None:
+def find(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> tuple[OpenedPart, bool] | None:
     """What this rank goes on from, and whether it is its own: otherwise it is the first rank's, for want of one."""
     opened = _agreed(shelf, ranks, around)
     if opened is None:
@@ -42,7 +42,7 @@ def check(stored: OpenedPart, parts: Mapping[str, Part]) -> None:
         check_tensors(name, part_name, stored.leaves, flat.leaves, strict=part.in_place)
 
 
-def _agreed(shelf: Shelf, ranks: Ranks, around: Surroundings) -> Opened | None:
+def _agreed(shelf: CheckpointFolder, ranks: Agreement, around: Surroundings) -> Opened | None:
     """The newest good checkpoint that every node has. The first rank of a node verifies it for the others."""
     leads = around.local_rank == 0
     if leads:

@@ -29,7 +29,7 @@ _NAME = re.compile(r"step-(\d{9,})(?:-(\d+))?")
 QUARANTINE = "quarantine"
 
 
-class Shelf:
+class CheckpointFolder:
     """Used by one process at a time; with several ranks on a node, the first of them commits and tidies."""
 
     def __init__(self, folder: Path) -> None:

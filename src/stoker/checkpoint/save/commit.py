@@ -11,9 +11,9 @@ from shutil import rmtree
 
 from stoker.checkpoint.read.manifest import FileEntry, Manifest
 from stoker.checkpoint.read.reading import Opened, rank_folder
-from stoker.checkpoint.read.shelf import Shelf
-from stoker.checkpoint.save.files import Dropped, Orders, Written, sync_folder, write_files
-from stoker.checkpoint.save.snapshot import Snapshot
+from stoker.checkpoint.read.shelf import CheckpointFolder
+from stoker.checkpoint.save.files import Dropped, WriteOrders, Written, sync_folder, write_files
+from stoker.checkpoint.save.snapshot import StateCopy
 from stoker.checkpoint.surroundings import Surroundings
 
 _LONGEST_WAIT_S = 600.0
@@ -25,7 +25,7 @@ class Saver:
     """The ranks of a node share a folder; the first of them, its leader, commits. Ranks meet in files, so that no
     collective runs beside the training's own."""
 
-    def __init__(self, shelf: Shelf, around: Surroundings, keep: int, best: str | None) -> None:
+    def __init__(self, shelf: CheckpointFolder, around: Surroundings, keep: int, best: str | None) -> None:
         self._shelf = shelf
         self._around = around
         self._keep = keep
@@ -37,7 +37,7 @@ class Saver:
         """Files of this checkpoint need not be written again while they stay the same."""
         self._remember(opened.path, opened.manifest)
 
-    def __call__(self, snapshot: Snapshot, orders: Orders) -> Path | None:
+    def __call__(self, snapshot: StateCopy, orders: WriteOrders) -> Path | None:
         folder = self._shelf.fresh(snapshot.step, snapshot.number)
         try:
             if self._leads:
@@ -57,7 +57,7 @@ class Saver:
     def _leads(self) -> bool:
         return self._around.local_rank == 0
 
-    def _lead(self, snapshot: Snapshot, folder: Path, orders: Orders) -> Path:
+    def _lead(self, snapshot: StateCopy, folder: Path, orders: WriteOrders) -> Path:
         parts = [self._write(snapshot, folder, self._known, orders)]
         if self._around.local_world > 1:
             _put_part(folder, self._around.rank, parts[0])
@@ -76,13 +76,13 @@ class Saver:
         self._shelf.tidy(self._keep, self._best)
         return made
 
-    def _follow_leader(self, snapshot: Snapshot, folder: Path, orders: Orders) -> None:
+    def _follow_leader(self, snapshot: StateCopy, folder: Path, orders: WriteOrders) -> None:
         """Writes only what differs from the leader's: replicated models and optimizers become links."""
         leader = self._part(folder, self._node_ranks[0], orders)
         known = {entry.sha256: folder / name for name, entry in leader.files.items()}
         _put_part(folder, self._around.rank, self._write(snapshot, folder, known, orders))
 
-    def _write(self, snapshot: Snapshot, folder: Path, known: Mapping[str, Path], orders: Orders) -> Written:
+    def _write(self, snapshot: StateCopy, folder: Path, known: Mapping[str, Path], orders: WriteOrders) -> Written:
         prefix = rank_folder(self._around.rank)
         written = write_files(snapshot, folder / prefix, known, orders)
         if not snapshot.intact():
@@ -94,7 +94,7 @@ class Saver:
             written.moved_bytes,
         )
 
-    def _part(self, folder: Path, rank: int, orders: Orders) -> Written:
+    def _part(self, folder: Path, rank: int, orders: WriteOrders) -> Written:
         """Waits for what a rank has written. A leader that has gone, or a newer save, ends the wait."""
         path = folder / _part_name(rank)
         begun = time.monotonic()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from stoker.checkpoint.read.manifest import FileEntry
-from stoker.checkpoint.save.snapshot import Snapshot, digest
+from stoker.checkpoint.save.snapshot import StateCopy, digest
 
 _CHUNK_BYTES = 16 << 20
 
@@ -21,7 +21,7 @@ class Dropped(Exception):
     """A newer save makes this one pointless."""
 
 
-class Orders(NamedTuple):
+class WriteOrders(NamedTuple):
     """How a snapshot is to be written: with how many threads; `dropped` says that it is not worth going on, and
     `newer_waits` that another is ready."""
 
@@ -38,7 +38,7 @@ class Written(NamedTuple):
     moved_bytes: int
 
 
-def write_files(snapshot: Snapshot, folder: Path, known: Mapping[str, Path], orders: Orders) -> Written:
+def write_files(snapshot: StateCopy, folder: Path, known: Mapping[str, Path], orders: WriteOrders) -> Written:
     """`known` says where on this disk a file with a given hash already is."""
     snapshot.settle()
     folder.mkdir(parents=True, exist_ok=True)

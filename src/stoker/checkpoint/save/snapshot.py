@@ -68,7 +68,7 @@ STATE = "state.json"
 
 
 @dataclass(slots=True)
-class Snapshot:
+class StateCopy:
     """`progress` is as taken; the rest comes with the copy. `ready` is a mark in a GPU's queue behind it, or None."""
 
     progress: Mapping[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 from stoker.checkpoint import surroundings
 from stoker.checkpoint.read.shelf import say
 from stoker.checkpoint.save.interval import Cost
-from stoker.checkpoint.save.snapshot import Copying, Snapshot, mark_of_gpu
+from stoker.checkpoint.save.snapshot import Copying, StateCopy, mark_of_gpu
 from stoker.checkpoint.save.thread import Worker
 from stoker.checkpoint.save.writer import Writer
 from stoker.checkpoint.state.parts import Part
@@ -65,7 +65,7 @@ class Saving:
         states = self._states()
         if hurry or not self._begin_copying(states):
             flat, form = self._flattened(states)
-            snapshot = Snapshot(self._progress.take(), self._number, form)
+            snapshot = StateCopy(self._progress.take(), self._number, form)
             self._copy(snapshot, flat, {})
             self._writer.submit(snapshot, hurry=hurry)
             self._writer.begin()
@@ -113,7 +113,7 @@ class Saving:
         aside = flat.copied(ASIDE_BYTES)
         if aside is None:
             return False
-        snapshot = Snapshot(self._progress.take(), self._number, form)
+        snapshot = StateCopy(self._progress.take(), self._number, form)
 
         def work() -> None:
             form["parts"] |= {name: flat.flatten(state, name) for name, state in later.items()}
@@ -128,7 +128,7 @@ class Saving:
         self._copier.hand(self._copying.run)
         return True
 
-    def _copy(self, snapshot: Snapshot, flat: Flattener, aside: Mapping[str, Any]) -> None:
+    def _copy(self, snapshot: StateCopy, flat: Flattener, aside: Mapping[str, Any]) -> None:
         """`aside` are values that were copied already, because they may have changed by now."""
         progress = self._progress.pack(snapshot.progress)
         snapshot.form |= {name: flat.flatten(value, name) for name, value in progress.items()}

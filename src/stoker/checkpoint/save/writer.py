@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from stoker.checkpoint.read.shelf import say
-from stoker.checkpoint.save.files import Dropped, Orders
-from stoker.checkpoint.save.snapshot import Snapshot
+from stoker.checkpoint.save.files import Dropped, WriteOrders
+from stoker.checkpoint.save.snapshot import StateCopy
 from stoker.checkpoint.save.thread import Worker
 from stoker.checkpoint.state.leaves import Leaf, torch_dtype
 
-Save = Callable[[Snapshot, Orders], Path | None]  # puts a snapshot on the shelf
+Save = Callable[[StateCopy, WriteOrders], Path | None]  # puts a snapshot on the shelf
 
 
 class Writer:
@@ -27,8 +27,8 @@ class Writer:
         self._save = save
         self._changed = threading.Condition()
         self._spare: list[Buffers] = [Buffers()]
-        self._waiting: Snapshot | None = None
-        self._writing: Snapshot | None = None
+        self._waiting: StateCopy | None = None
+        self._writing: StateCopy | None = None
         self._hurry = False
         self._worker = Worker("stoker-checkpoint")
         self._at_work = False
@@ -66,7 +66,7 @@ class Writer:
 
         Worker("stoker-buffers").hand(work)
 
-    def submit(self, snapshot: Snapshot, *, hurry: bool = False) -> None:
+    def submit(self, snapshot: StateCopy, *, hurry: bool = False) -> None:
         """To be written once `begin` is called. With `hurry` a save under way is given up for this one, and all cores
         work on it."""
         with self._changed:
@@ -93,16 +93,16 @@ class Writer:
                 self._spare.append(snapshot.buffers)
                 self._changed.notify_all()
 
-    def _next(self) -> Snapshot | None:
+    def _next(self) -> StateCopy | None:
         with self._changed:
             self._writing, self._waiting = self._waiting, None
             self._at_work = self._writing is not None
             return self._writing
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: StateCopy) -> None:
         begun = time.monotonic()
         try:
-            made = self._save(snapshot, Orders(4 if self._hurry else 1, self._overtaken, self._newer_waits))
+            made = self._save(snapshot, WriteOrders(4 if self._hurry else 1, self._overtaken, self._newer_waits))
         except Dropped:
             return
         except Exception as error:  # whatever it is, the training must go on

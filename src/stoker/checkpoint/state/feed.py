@@ -19,7 +19,7 @@ from stoker.checkpoint.state import randomness
 State = dict[str, Any]
 
 
-class Source:
+class BatchSource:
     """A loader as a checkpoint sees it, over all passes: its generators, and its workers where they stay alive."""
 
     def __init__(self, loader: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from stoker.checkpoint.ranks.buckets import Buckets
 from stoker.checkpoint.read.reading import OpenedPart
 from stoker.checkpoint.state import randomness
-from stoker.checkpoint.state.feed import Source, State
+from stoker.checkpoint.state.feed import BatchSource, State
 
 
 class Position:
@@ -20,9 +20,9 @@ class Position:
         self.batch = 0
         self._calls = 0  # of `passes` in this epoch by this process
         self._begun: State | None = None  # what the order of this pass was drawn from
-        self._source: Source | None = None  # of this pass
+        self._source: BatchSource | None = None  # of this pass
         self._interrupted: State | None = None  # the source of the pass that another process began
-        self._met: list[Source] = []  # those with something to remember from pass to pass
+        self._met: list[BatchSource] = []  # those with something to remember from pass to pass
         self._unmet: list[State] = []  # the same, of another process
 
     @property
@@ -85,11 +85,11 @@ class Position:
         self.phase, self.batch = phase, 0
         self._begun = self._source = self._interrupted = None
 
-    def _meet(self, loader: Any) -> Source:
+    def _meet(self, loader: Any) -> BatchSource:
         for source in self._met:
             if source.loader is loader:
                 return source
-        source = Source(loader)
+        source = BatchSource(loader)
         if source.remembers:
             if self._unmet:
                 source.put_back(self._unmet.pop(0))

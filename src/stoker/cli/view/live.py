@@ -15,9 +15,9 @@ from stoker.cli.view.printer import (
     Feed,
     Finished,
     Happening,
+    LogSource,
     Printed,
     Printer,
-    Source,
     changes,
     printed,
 )
@@ -49,7 +49,7 @@ class Selection:
 EVERYTHING = Selection()
 
 
-class Watch:
+class LiveView:
     """`why` tells what a queued run waits for."""
 
     def __init__(self, run: Run, printer: Printer, why: Callable[[Facts], str], wanted: Selection = EVERYTHING) -> None:
@@ -59,8 +59,8 @@ class Watch:
         self._why = why
         self._wanted = wanted
         self._shown = self._wanted.first - 1  # the newest attempt whose logs were opened
-        self._open: set[Source] = set()
-        self._known: set[Source] = set()  # all that were opened
+        self._open: set[LogSource] = set()
+        self._known: set[LogSource] = set()  # all that were opened
         self._listed_at = 0.0
         self._warnings = 0  # that were said
         self._warned_at = time.monotonic()
@@ -142,7 +142,7 @@ class Watch:
         self._shown = attempt.number
         if attempt.number > self._wanted.first:
             announce(self.facts, attempt.number, self.printer)
-        self._follow(Source(attempt.number, rank) for rank in ranks)
+        self._follow(LogSource(attempt.number, rank) for rank in ranks)
         if not ranks:
             self._open_next()
 
@@ -152,10 +152,10 @@ class Watch:
             return
         if self._open and not self._may_list():
             return
-        there = {Source(log.attempt, log.rank) for log in self.run.log_list() if log.attempt == self._shown}
+        there = {LogSource(log.attempt, log.rank) for log in self.run.log_list() if log.attempt == self._shown}
         self._follow(there - self._known)
 
-    def _follow(self, sources: Iterable[Source]) -> None:
+    def _follow(self, sources: Iterable[LogSource]) -> None:
         opened = sorted(sources, key=lambda one: one.rank)
         self._known.update(opened)
         self._open.update(opened)
@@ -170,7 +170,7 @@ class Watch:
         self._listed_at = now
         return True
 
-    def _printed(self, source: Source) -> Iterator[Happening]:
+    def _printed(self, source: LogSource) -> Iterator[Happening]:
         offset = self._wanted.offsets.get(source.rank, 0) if source.attempt == self._wanted.first else 0
         return printed(self.run, source, self._waits, since=self._wanted.since, offset=offset)
 

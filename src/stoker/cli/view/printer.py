@@ -27,8 +27,8 @@ _RANK_STYLES = ("busy", "good", "warn", "strong")
 class Printer(Protocol):
     ranks: int  # how many there are to tell apart
 
-    def text(self, source: Source, data: bytes) -> None: ...
-    def finish(self, source: Source) -> None:
+    def text(self, source: LogSource, data: bytes) -> None: ...
+    def finish(self, source: LogSource) -> None:
         """Nothing more comes from there."""
         ...
 
@@ -53,16 +53,16 @@ class TextPrinter:
         self._exact = exact
         self._raw = raw
         self._terminal = is_terminal(sys.stdout)
-        self._views: dict[Source, View] = {}
-        self._unfinished: Source | None = None  # whose text ended within a line
+        self._views: dict[LogSource, View] = {}
+        self._unfinished: LogSource | None = None  # whose text ended within a line
         self._status = ""  # as it stands on the terminal
         self._has_status = live and self._terminal and is_terminal(sys.stderr) and can_erase()
         self.ranks = 1
 
-    def text(self, source: Source, data: bytes) -> None:
+    def text(self, source: LogSource, data: bytes) -> None:
         self._put(source, self._view(source).feed(data))
 
-    def finish(self, source: Source) -> None:
+    def finish(self, source: LogSource) -> None:
         self._put(source, self._view(source).finish())
         self._views.pop(source, None)
         if self.ranks > 1 and self._unfinished == source:  # ranks share the page by whole lines
@@ -85,7 +85,7 @@ class TextPrinter:
         self._status = clipped(text, width() - 1)
         redraw(paint_data(self._status, "faint"))
 
-    def _put(self, source: Source, text: bytes) -> None:
+    def _put(self, source: LogSource, text: bytes) -> None:
         if not text:
             return
         self.status("")
@@ -94,7 +94,7 @@ class TextPrinter:
         write(text)
         self._unfinished = None if text.endswith(b"\n") else source
 
-    def _view(self, source: Source) -> View:
+    def _view(self, source: LogSource) -> View:
         if source not in self._views:
             raw = self._raw or (self._exact and not self._terminal and self.ranks == 1)
             prefix = self._prefix(source.rank) if self.ranks > 1 else b""
@@ -110,13 +110,13 @@ class JsonPrinter:
     """One object per line, each with its `event`."""
 
     def __init__(self) -> None:
-        self._decoders: dict[Source, codecs.IncrementalDecoder] = {}
+        self._decoders: dict[LogSource, codecs.IncrementalDecoder] = {}
         self.ranks = 1
 
-    def text(self, source: Source, data: bytes) -> None:
+    def text(self, source: LogSource, data: bytes) -> None:
         self._log(source, self._decoder(source).decode(data))
 
-    def finish(self, source: Source) -> None:
+    def finish(self, source: LogSource) -> None:
         self._log(source, self._decoder(source).decode(b"", final=True))
         self._decoders.pop(source, None)
 
@@ -129,18 +129,18 @@ class JsonPrinter:
     def status(self, text: str) -> None:
         pass
 
-    def _log(self, source: Source, text: str) -> None:
+    def _log(self, source: LogSource, text: str) -> None:
         if text:
             show_json({"event": "log", "rank": source.rank, "attempt": source.attempt, "text": text})
 
-    def _decoder(self, source: Source) -> codecs.IncrementalDecoder:
+    def _decoder(self, source: LogSource) -> codecs.IncrementalDecoder:
         if source not in self._decoders:
             self._decoders[source] = codecs.getincrementaldecoder("utf-8")("replace")
         return self._decoders[source]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class LogSource:
     """One rank's log in one attempt."""
 
     attempt: int
@@ -154,7 +154,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    source: Source
+    source: LogSource
     data: bytes
 
 
@@ -162,7 +162,7 @@ class Printed:
 class Finished:
     """Everything the source had has been printed, but for what is `unread` for this reason."""
 
-    source: Source
+    source: LogSource
     unread: str = ""
 
 
@@ -232,7 +232,7 @@ def changes(run: Run, waits: Waits) -> Iterator[Happening]:
 
 
 def printed(
-    run: Run, source: Source, waits: Waits, *, since: datetime | None = None, offset: int = 0
+    run: Run, source: LogSource, waits: Waits, *, since: datetime | None = None, offset: int = 0
 ) -> Iterator[Happening]:
     """A log that was never written is an empty one: its attempt ended before the script could start."""
     try:

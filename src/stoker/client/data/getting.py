@@ -31,7 +31,7 @@ _SETTLED_S = 0.06  # an index takes no note of a file that was written this mome
 
 
 @dataclass(slots=True)
-class Plan:
+class DownloadPlan:
     wanted: list[DataFile] = field(default_factory=list)  # to be brought
     copies: list[tuple[DataFile, DataFile]] = field(default_factory=list)  # the second of what the first holds
     there: int = 0
@@ -61,9 +61,9 @@ class Target:
         except OSError as error:
             raise disk_failed("write to", str(self.folder), error) from error
 
-    def compare(self, files: Iterable[DataFile]) -> Plan:
+    def compare(self, files: Iterable[DataFile]) -> DownloadPlan:
         """What is to be done. Files of the same content are brought once."""
-        plan = Plan()
+        plan = DownloadPlan()
         bringing: dict[str, DataFile] = {}
         folders: set[str] = set()
         for file in files:

@@ -24,7 +24,7 @@ _LARGEST_SETTINGS = 64 << 10  # bytes: what is larger is data, and its values ar
 _SHOWN = 5
 
 
-class Verdict(StrEnum):
+class Screened(StrEnum):
     LEFT_OUT = "left-out"  # it is not sent
     REFUSED = "refused"  # the run needs it, so nothing is sent
     SUSPECT = "suspect"  # it is sent: it is data, in which something looks like a secret
@@ -38,7 +38,7 @@ class Finding:
     path: str
     line: int
     kind: str
-    verdict: Verdict
+    verdict: Screened
 
     def __str__(self) -> str:
         path = self.path if self.path.isprintable() else os.fsencode(self.path).decode("utf-8", "backslashreplace")
@@ -60,17 +60,17 @@ class Screen:
         if not named and not hits:
             return True
         if not named and size_bytes > _LARGEST_SETTINGS and not is_code(path) and not any(hit.sure for hit in hits):
-            self._note(path, hits, Verdict.SUSPECT)
+            self._note(path, hits, Screened.SUSPECT)
             return True
         secrets = hits if not named else [Hit(0, named, True)]
         if included_on_purpose(self._root, path):
-            self._note(path, secrets, Verdict.INCLUDED)
+            self._note(path, secrets, Screened.INCLUDED)
             return True
         needed = path in self._needed or (not named and is_code(path))
-        self._note(path, secrets, Verdict.REFUSED if needed else Verdict.LEFT_OUT)
+        self._note(path, secrets, Screened.REFUSED if needed else Screened.LEFT_OUT)
         return False
 
-    def _note(self, path: str, hits: Iterable[Hit], verdict: Verdict) -> None:
+    def _note(self, path: str, hits: Iterable[Hit], verdict: Screened) -> None:
         self.findings += [Finding(path, hit.line, hit.kind, verdict) for hit in hits]
 
 
@@ -90,7 +90,7 @@ def kind_of(path: str) -> Kind:
 
 def check(findings: Sequence[Finding]) -> None:
     """Raises SnapshotRefused where a file that the run needs holds a secret."""
-    refused = [one for one in findings if one.verdict is Verdict.REFUSED]
+    refused = [one for one in findings if one.verdict is Screened.REFUSED]
     if not refused:
         return
     lines = [*map(str, refused[:_SHOWN]), *_more(refused)]
@@ -105,15 +105,15 @@ def check(findings: Sequence[Finding]) -> None:
 def lines(findings: Sequence[Finding]) -> list[str]:
     """What a user should know of a submission, in a few lines. No value of a secret is in them."""
     told = []
-    left = [one for one in findings if one.verdict is Verdict.LEFT_OUT]
+    left = [one for one in findings if one.verdict is Screened.LEFT_OUT]
     if left:
         told.append(f"not sent, because of secrets: {_listed(left)}")
         told.append(
             f"  name variables under `secrets:` in the job to pass them; to send a file on purpose: {_sending(left[0])}"
         )
-    if included := [one for one in findings if one.verdict is Verdict.INCLUDED]:
+    if included := [one for one in findings if one.verdict is Screened.INCLUDED]:
         told.append(f"sent with its secrets, as {STOKERIGNORE} says: {_listed(included)}")
-    if suspect := [one for one in findings if one.verdict is Verdict.SUSPECT]:
+    if suspect := [one for one in findings if one.verdict is Screened.SUSPECT]:
         told.append(f"warning: sent, and may hold a secret: {_listed(suspect)}")
     return told
 

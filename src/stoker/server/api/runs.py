@@ -10,7 +10,7 @@ from datetime import datetime
 
 from fastapi import APIRouter, Query, Request, Response
 
-from stoker.engine import alone, eviction
+from stoker.engine import alone, drills
 from stoker.engine.decision import Decision
 from stoker.engine.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
@@ -194,7 +194,7 @@ async def evict(request: Request, name: str) -> Response:
         raise BadInput(f"a notice of {asked.notice_s:g} s is not possible", hint="give 0 to 3600 seconds")
     run = await service.ledger.change(
         name,
-        lambda seen: eviction.withdraw(seen, now) if asked.withdraw else eviction.evict(seen, asked.notice_s, now),
+        lambda seen: drills.withdraw(seen, now) if asked.withdraw else drills.evict(seen, asked.notice_s, now),
     )
     service.reconciler.wake()
     return answer(run)

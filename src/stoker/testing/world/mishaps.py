@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stoker.engine.decision import Decision
-from stoker.engine.eviction import evict
+from stoker.engine.drills import evict
 from stoker.model.orders import Wish
 from stoker.model.run import Run
 from stoker.testing.world.agent import Agent

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stoker.cli.view import ending, live, terminal
 from stoker.cli.view.failure import INTERRUPTED
-from stoker.cli.view.live import Watch
+from stoker.cli.view.live import LiveView
 from stoker.cli.view.printer import JsonPrinter, Printer, TextPrinter
 from stoker.cli.view.terminal import paint, say, show
 from stoker.cli.view.words import STYLES
@@ -37,7 +37,7 @@ def attend(client: Client, run: Run, *header: str, detach: bool, as_json: bool) 
             show(run.name)
         printer.note(f"next: stoker logs -f {run.name}")
         return 0
-    watch = Watch(run, printer, partial(live.why, client))
+    watch = LiveView(run, printer, partial(live.why, client))
     try:
         facts = _with_outputs(run, watch.until_end())
     except KeyboardInterrupt:
@@ -69,7 +69,7 @@ def _with_outputs(run: Run, facts: Facts) -> Facts:
         return replace(facts, land_problem=error.message)
 
 
-def _step_back(run: Run, watch: Watch) -> int:
+def _step_back(run: Run, watch: LiveView) -> int:
     """Ctrl-C ends the watching, not the run. A second one, at any moment from here on, asks whether to end the run."""
     printer, name = watch.printer, run.name
     try:

@@ -11,8 +11,8 @@ import click
 from stoker.cli.command import Command, json_option, run_argument
 from stoker.cli.view import words
 from stoker.cli.view.failure import INTERRUPTED
-from stoker.cli.view.live import Selection, Watch, announce, why
-from stoker.cli.view.printer import JsonPrinter, Printer, Source, TextPrinter
+from stoker.cli.view.live import LiveView, Selection, announce, why
+from stoker.cli.view.printer import JsonPrinter, LogSource, Printer, TextPrinter
 from stoker.cli.view.safetext import one_line
 from stoker.cli.view.terminal import say
 from stoker.cli.view.words import ENDED
@@ -75,7 +75,7 @@ def command(
     wanted = Selection(first, None if everyone else ranks, start, offsets)
     printer: Printer = JsonPrinter() if as_json else TextPrinter(live=follow and not run.state.ended, raw=raw)
     if follow and last >= there:
-        return _follow(Watch(run, printer, partial(why, client), wanted))
+        return _follow(LiveView(run, printer, partial(why, client), wanted))
     _show(run, printer, wanted, [log for log in logs if log.rank in ranks])
     return 0
 
@@ -114,7 +114,7 @@ def _ranks(run: Run, wanted: str, logs: Sequence[Log]) -> tuple[int, ...]:
     return (int(wanted),)
 
 
-def _follow(watch: Watch) -> int:
+def _follow(watch: LiveView) -> int:
     try:
         facts = watch.until_end()
     except KeyboardInterrupt:
@@ -130,7 +130,7 @@ def _show(run: Run, printer: Printer, wanted: Selection, logs: Sequence[Log]) ->
     for number in dict.fromkeys(log.attempt for log in logs):
         if number > wanted.first:
             announce(run.facts, number, printer)
-        for source in (Source(number, log.rank) for log in logs if log.attempt == number):
+        for source in (LogSource(number, log.rank) for log in logs if log.attempt == number):
             offset = wanted.offsets.get(source.rank, 0)
             for data in run.logs(source.rank, number, since=wanted.since, offset=offset):
                 printer.text(source, data)
