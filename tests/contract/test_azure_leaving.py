@@ -25,7 +25,7 @@ from services import Azurite
 from stoker.agent import release
 from stoker.providers.azure.cloud import FORCED
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin import rights
+from stoker.twin.access import rights
 from stoker.twin.machines.metadata import NO_EVENTS, Subject
 from stoker.twin.machines.metadata_http import serve
 from stoker.twin.world import machine_token

@@ -16,7 +16,7 @@ from stoker.providers.azure.setup import AzureSetup
 from stoker.providers.azure.setupcloud import open_cloud
 from stoker.providers.azure.wire.replaying import IDS
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin import rights
+from stoker.twin.access import rights
 
 SPOT, EITHER = (Need(spot=True),), (Need(spot=True), Need())
 SIZE, CONTRIBUTOR, READER = (

@@ -30,8 +30,9 @@ from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.providers import ProviderContract
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin import lifecycle, rights
-from stoker.twin.weather import Weather
+from stoker.twin.access import rights
+from stoker.twin.time import power
+from stoker.twin.time.weather import Weather
 from stoker.twin.world import machine_token
 
 
@@ -156,7 +157,7 @@ class TestAzureProvider(ProviderContract):
     def set_of(self, vm: str) -> str:
         found = self.cloud.cloud.find(vm)
         assert found
-        return lifecycle.set_of(found)
+        return power.set_of(found)
 
     def as_machine(self, key: str, method: str, path: str) -> int:
         """What Azure answers to a request with the token that this machine gets of its metadata service."""
@@ -205,7 +206,7 @@ class TestAzureProvider(ProviderContract):
         provider = self.make(tmp_path)
         provider.start(replace(self.request(tmp_path, "r-1"), lease_s=7200.0))
         self.up(provider, "r-1")
-        (made,) = self.cloud.cloud.all(lifecycle.SETS)
+        (made,) = self.cloud.cloud.all(power.SETS)
         assert made.properties["spotRestorePolicy"] == {"enabled": True, "restoreTimeout": "PT120M"}
         assert made.body["sku"]["capacity"] == 1
         profile = made.properties["virtualMachineProfile"]
@@ -221,7 +222,7 @@ class TestAzureProvider(ProviderContract):
         assert request.offer
         provider.start(replace(request, offer=replace(request.offer, spot=False)))
         self.up(provider, "r-2")
-        assert len(self.cloud.cloud.all(lifecycle.SETS)) == 1, "nobody evicts what is on demand"
+        assert len(self.cloud.cloud.all(power.SETS)) == 1, "nobody evicts what is on demand"
 
     def test_an_evicted_node_whose_set_still_tries_is_shown_and_removed_whatever_its_state(
         self, tmp_path: Path
@@ -239,7 +240,7 @@ class TestAzureProvider(ProviderContract):
         self.make(tmp_path).stop("r-1")
         self.cloud.order("calm")
         self.cloud.wait(lambda _: not [provider.stop(one.key) for one in provider.look()])
-        self.cloud.wait(lambda now: not now.all(lifecycle.SETS) and not now.restores)
+        self.cloud.wait(lambda now: not now.all(power.SETS) and not now.restores)
         assert not self.cloud.cloud.instances
 
     @pytest.mark.heavy
@@ -278,7 +279,7 @@ class TestAzureProvider(ProviderContract):
         self.up(provider, "r-1")
         assert "will not come back by itself after an eviction" in caplog.text
         assert not provider.features.restores
-        assert not self.cloud.cloud.all(lifecycle.SETS)
+        assert not self.cloud.cloud.all(power.SETS)
         self.take_away(provider, "r-1")
         self.cloud.wait(lambda _: self._seen(provider, "r-1").still)
 

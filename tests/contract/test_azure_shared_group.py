@@ -23,7 +23,7 @@ from stoker.providers.azure.setup import AzureSetup
 from stoker.providers.azure.spreading import PATIENCE_S, Spreading
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.state import Cloud
-from stoker.twin.weather import Weather
+from stoker.twin.time.weather import Weather
 
 SECRET = "hush-hush"
 pytestmark = pytest.mark.heavy

@@ -17,8 +17,8 @@ from stoker.providers.azure.setup import AzureSetup
 from stoker.providers.azure.setupcloud import ASSIGNMENTS, open_cloud
 from stoker.providers.azure.setupresources import ROLES_API, Wanted
 from stoker.testing.twin import TwinHandle, twin
-from stoker.twin.arm.versions import newest
-from stoker.twin.rights import DEFINITIONS
+from stoker.twin.access.rights import DEFINITIONS
+from stoker.twin.arm.requests.versions import newest
 from stoker.twin.state import name_uuid
 
 ANNA = "11111111-1111-4111-8111-111111111111"

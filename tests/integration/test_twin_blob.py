@@ -23,10 +23,11 @@ from stoker.stores.azure.rights import account_sas
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import locate
 from stoker.stores.opening import open_store
-from stoker.twin import statefile, tokens
-from stoker.twin.blob import Account, BlobService
+from stoker.twin import statefile
+from stoker.twin.access import tokens
+from stoker.twin.blob.service import Account, BlobService
 from stoker.twin.state import Cloud
-from stoker.twin.weather import Weather
+from stoker.twin.time.weather import Weather
 
 pytestmark = [pytest.mark.timeout(120)]
 PATIENCE_S = 60.0
@@ -142,7 +143,7 @@ def test_blobs_of_an_account_that_was_deleted_are_gone(services: Callable[[], Bl
 
 def test_it_ends_with_its_twin_however_that_ends(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from stoker.twin.blob import BlobService\n"
+        "import sys, time; from pathlib import Path; from stoker.twin.blob.service import BlobService\n"
         "service = BlobService(Path(sys.argv[1]), [Path(sys.argv[2])])\n"
         "print(service.start().port, flush=True); time.sleep(600)"
     )

@@ -19,9 +19,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from stoker.twin import tls
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.twin import Address, Twin
+from stoker.twin.web import tls
 
 KINDS = ["walled", "plain"]
 COMPUTE = "2024-07-01"

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import TwinFailed
-from stoker.twin.arm import drivers
+from stoker.twin.arm.vms import extensions
 from stoker.twin.machines import Machines, MachineSpec
 from stoker.twin.machines.opening import open_machines, why_no_walls
 from stoker.twin.state import Resource
@@ -245,7 +245,7 @@ def test_power_off_kills_what_has_left_its_session_and_its_parent(world: World) 
 def test_a_driver_is_installed_in_the_machine_and_not_on_the_host(world: World) -> None:
     world.create()
     vm = Resource("/subscriptions/s/x/vm", {"properties": {"hardwareProfile": {"vmSize": "Standard_NC64as_T4_v3"}}}, 0)
-    world.run(drivers.installing(vm))
+    world.run(extensions.installing(vm))
     assert world.run("nvidia-smi -L").count("NVIDIA T4") == 4
     assert not Path("/usr/local/sbin/nvidia-smi").exists()
 

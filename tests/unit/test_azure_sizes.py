@@ -23,7 +23,7 @@ from stoker.providers.azure.listing import read
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.sizes import Size, fits, read_sizes
 from stoker.providers.azure.template import Machine, NodeSite, deployment
-from stoker.twin import catalog
+from stoker.twin.market import catalog
 from stoker.twin.refusal import Refused
 from stoker.twin.web import retail
 from stoker.twin.web.server import Request

@@ -9,7 +9,7 @@ from stoker.client.api.reach import Call, Forward, read_forward, ssh_words
 from stoker.errors import BadInput
 from stoker.model.entrance import Entrance
 from stoker.providers.azure.reach import streams
-from stoker.twin.frontage import Opening, open_ports
+from stoker.twin.machines.frontage import Opening, open_ports
 from stoker.twin.state import Resource
 
 THERE = Entrance(("sudo", "-n", "enter", "--"), address="20.1.2.3", user="stoker")

@@ -23,7 +23,7 @@ from stoker.model.node import Need, NodeRequest
 from stoker.model.rehearsal import is_twin, original, twin_of
 from stoker.providers import Setup
 from stoker.providers.azure.rehearsal import TwinProvider
-from stoker.twin.blobplace import check_free, find_place
+from stoker.twin.blob.place import check_free, find_place
 
 TOLD = {
     "url": "https://127.0.0.1:4443",

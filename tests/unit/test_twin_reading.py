@@ -10,12 +10,14 @@ import pytest
 from twinasks import Asker
 
 from stoker.errors import TwinFailed
-from stoker.twin import ids, odata, statefile, tokens
+from stoker.twin import ids, statefile
+from stoker.twin.access import tokens
 from stoker.twin.arm.template import Scope, evaluate
 from stoker.twin.performer import ready
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Chore
-from stoker.twin.weather import Weather
+from stoker.twin.time.weather import Weather
+from stoker.twin.web import odata
 
 VMS = "Microsoft.Compute/virtualMachines"
 LOCKS = "Microsoft.Authorization/locks"

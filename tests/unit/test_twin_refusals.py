@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from twinasks import IMAGE, KEY, Asker
 
-from stoker.twin import readforms
-from stoker.twin.arm import extensions, forms
+from stoker.twin.arm import forms, readforms
+from stoker.twin.arm.vms import extensions
 from stoker.twin.refusal import Refused
 from stoker.twin.state import name_uuid
-from stoker.twin.weather import Weather
+from stoker.twin.time.weather import Weather
 from stoker.twin.web import lenient
 
 READER = "acdd72a7-3385-48ef-bd42-f606fba81ae7"
@@ -432,7 +432,7 @@ def test_a_driver_is_installed_where_there_is_such_a_gpu(azure: Asker) -> None:
 
 
 def test_the_forms_of_bodies_are_those_of_the_sdks() -> None:
-    """Written anew by `python -m stoker.twin.readforms`."""
+    """Written anew by `python -m stoker.twin.arm.readforms`."""
     stored, fresh = json.loads(forms.FILE.read_text()), readforms.read()
     if stored["read_from"] == fresh["read_from"]:
         assert stored == fresh

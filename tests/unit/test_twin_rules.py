@@ -8,7 +8,7 @@ import pytest
 from twinasks import Asker
 
 from stoker.providers.azure import setuproles
-from stoker.twin import conditions
+from stoker.twin.access import conditions
 from stoker.twin.refusal import Refused
 from stoker.twin.state import name_uuid
 

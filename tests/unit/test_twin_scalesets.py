@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 from twinasks import GROUP, IMAGE, KEY, REGION, Asker
 
-from stoker.twin import lifecycle, meter, quota
-from stoker.twin.arm import vmparts
+from stoker.twin.arm.vms import parts
+from stoker.twin.market import prices as meter
+from stoker.twin.market import quota
 from stoker.twin.refusal import Refused
 from stoker.twin.state import PriceOrder, Resource
-from stoker.twin.weather import Fault
+from stoker.twin.time import power
+from stoker.twin.time.weather import Fault
 from stoker.twin.world import machine_token
 
 SETS, VMS = "Microsoft.Compute/virtualMachineScaleSets", "Microsoft.Compute/virtualMachines"
@@ -165,7 +167,7 @@ def test_the_machines_of_a_set_hear_of_each_others_evictions_and_tell_them_apart
     make(azure)
     azure.ask("PATCH", path(azure), {"sku": {"name": SIZE, "capacity": 2}})
     azure.pass_time(2)
-    first, second = azure.cloud.all(lifecycle.VMS)
+    first, second = azure.cloud.all(power.VMS)
     azure.ask("POST", azure.path(first.name, "simulateEviction"))
     heard = {one.vm: one.details["document"]["Events"] for one in azure.cloud.chores.values() if one.verb == "events"}
     assert {vm: [event["Resources"] for event in said] for vm, said in heard.items()} == {
@@ -317,17 +319,17 @@ def test_a_driver_of_the_profile_is_installed_in_each_instance(azure: Asker) -> 
 def test_an_instance_reaches_the_outside_by_an_address_of_its_own_and_not_otherwise(azure: Asker) -> None:
     """Where a plain VM has Azure's default, which is why that is easy to miss."""
     azure.vm("plain")
-    assert vmparts.has_way_out(azure.cloud, azure.cloud.all(VMS)[0])
+    assert parts.has_way_out(azure.cloud, azure.cloud.all(VMS)[0])
     given = body(azure)
     azure.ask("PUT", path(azure, "shut"), given)
     (shut,) = [vm for vm in azure.cloud.all(VMS) if vm.name.startswith("shut_")]
-    assert not vmparts.has_way_out(azure.cloud, shut)
+    assert not parts.has_way_out(azure.cloud, shut)
     card = given["properties"]["virtualMachineProfile"]["networkProfile"]["networkInterfaceConfigurations"][0]
     public = {"name": "ip", "sku": {"name": "Standard"}, "properties": {"deleteOption": "Delete"}}
     card["properties"]["ipConfigurations"][0]["properties"]["publicIPAddressConfiguration"] = public
     azure.ask("PUT", path(azure, "open"), given)
     (open_,) = [vm for vm in azure.cloud.all(VMS) if vm.name.startswith("open_")]
-    assert vmparts.has_way_out(azure.cloud, open_)
+    assert parts.has_way_out(azure.cloud, open_)
     azure.ask("DELETE", path(azure, "open"))
     azure.pass_time(2)
     assert "publicIPAddresses" not in azure.kinds()
@@ -338,7 +340,7 @@ def test_a_private_subnet_has_no_way_out(azure: Asker, subnet: dict[str, Any], o
     place = f"{azure.inside('Microsoft.Network/virtualNetworks')}/net/subnets/nodes"
     azure.ask("PUT", place, {"properties": {"addressPrefix": "10.0.0.0/24", **subnet}})
     azure.vm("plain")
-    assert vmparts.has_way_out(azure.cloud, azure.cloud.all(VMS)[0]) is out
+    assert parts.has_way_out(azure.cloud, azure.cloud.all(VMS)[0]) is out
 
 
 def changed(given: dict[str, Any], where: str, value: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 from twinasks import GROUP, Asker
 
 from stoker.twin import statefile
-from stoker.twin.lifecycle import BILLED, VMS
 from stoker.twin.refusal import Refused
-from stoker.twin.weather import FORECASTS
+from stoker.twin.time.power import BILLED, VMS
+from stoker.twin.time.weather import FORECASTS
 
 ACTIONS = ("start", "deallocate", "powerOff", "restart", "simulateEviction", "reapply")
 

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from twinasks import IMAGE, Asker
 
-from stoker.twin import meter, passing
+from stoker.twin.market import prices as meter
 from stoker.twin.refusal import Refused
 from stoker.twin.state import PriceOrder
-from stoker.twin.weather import Fault, Weather
+from stoker.twin.time import passing
+from stoker.twin.time.weather import Fault, Weather
 
 CUSTOM_SCRIPT = {"publisher": "Microsoft.Azure.Extensions", "type": "CustomScript", "typeHandlerVersion": "2.1"}
 SPOT = {"priority": "Spot", "evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}}

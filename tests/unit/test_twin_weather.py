@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 from twinasks import Asker, wall
 
-from stoker.twin import catalog, events, meter, passing, prices, statefile
+from stoker.twin import statefile
+from stoker.twin.market import catalog, prices
+from stoker.twin.market import prices as meter
 from stoker.twin.state import Charge, PriceOrder
-from stoker.twin.weather import FORECASTS, Fault, Weather, forecast, take
+from stoker.twin.time import events, passing
+from stoker.twin.time.weather import FORECASTS, Fault, Weather, forecast, take
 
 D4 = catalog.SIZES["standard_d4s_v5"]
 SPOT = {"priority": "Spot", "evictionPolicy": "Deallocate"}

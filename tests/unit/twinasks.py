@@ -7,11 +7,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from stoker.twin import ids, passing, statefile
-from stoker.twin.arm import dispatch, versions
-from stoker.twin.arm.ask import Answer, Ask
+from stoker.twin import ids, statefile
+from stoker.twin.arm.requests import dispatch, versions
+from stoker.twin.arm.requests.ask import Answer, Ask
 from stoker.twin.state import Cloud, Instance
-from stoker.twin.weather import Weather
+from stoker.twin.time import passing
+from stoker.twin.time.weather import Weather
 
 GROUP = "g"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"

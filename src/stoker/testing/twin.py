@@ -15,12 +15,12 @@ from urllib.request import Request, urlopen
 import pytest
 
 from stoker.testing.fake_machines import FakeMachines
-from stoker.twin import tls
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.state import Cloud
+from stoker.twin.time.weather import Weather
 from stoker.twin.twin import Address, OpenMachines, Twin
-from stoker.twin.weather import Weather
+from stoker.twin.web import tls
 from stoker.twin.world import World
 
 

@@ -16,15 +16,16 @@ from pathlib import Path
 from stoker.errors import Conflict, StokerError
 from stoker.files.lock import claim
 from stoker.files.whole import write_whole
-from stoker.twin import statefile, tls
+from stoker.twin import statefile
 from stoker.twin.arm import storage
-from stoker.twin.blob import Accounts, BlobService
+from stoker.twin.blob.service import Accounts, BlobService
 from stoker.twin.machines import Machines
 from stoker.twin.machines.opening import open_machines
 from stoker.twin.settings import Settings, from_environment
 from stoker.twin.state import DEFAULT_BLOB
+from stoker.twin.time.weather import Weather, forecast
 from stoker.twin.twin import Twin
-from stoker.twin.weather import Weather, forecast
+from stoker.twin.web import tls
 from stoker.twin.world import World
 
 log = logging.getLogger("stoker.twin")

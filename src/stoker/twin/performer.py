@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from stoker.twin.arm import vmparts
+from stoker.twin.arm.vms import parts
 from stoker.twin.machines import Machines, MachineSpec
 from stoker.twin.state import Chore, Cloud
 
@@ -64,9 +64,9 @@ class Performer:
         vm, instance = cloud.find(chore.vm), cloud.instance(chore.vm)
         if vm is None or instance is None:  # deleted before it was made
             return
-        data, told = vmparts.custom_data(vm), vmparts.facts(cloud, vm)
-        network = vmparts.network_of(cloud, vm).lower()
-        outbound = vmparts.has_way_out(cloud, vm)
+        data, told = parts.custom_data(vm), parts.facts(cloud, vm)
+        network = parts.network_of(cloud, vm).lower()
+        outbound = parts.has_way_out(cloud, vm)
         self._machines.create(MachineSpec(chore.machine, data, instance.address, told, network, outbound))
 
     def _run(self, chore: Chore) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stoker.errors import BadInput
 from stoker.model.home import Home
-from stoker.twin.weather import FORECASTS
+from stoker.twin.time.weather import FORECASTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from stoker.twin import ids
-from stoker.twin.weather import Fault, Weather
+from stoker.twin.time.weather import Fault, Weather
 
 Body = Mapping[str, Any]
 DEFAULT_BLOB = "http://127.0.0.1:10000"  # where an Azurite is that nobody told otherwise

@@ -9,7 +9,7 @@ from stoker.errors import TwinFailed
 from stoker.files.whole import write_whole
 from stoker.model import wire
 from stoker.twin.state import Cloud, Principal, name_uuid
-from stoker.twin.weather import Weather
+from stoker.twin.time.weather import Weather
 
 
 def load(path: Path) -> Cloud | None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stoker.errors import TwinFailed
-from stoker.twin import statefile, tls
-from stoker.twin.blob import BlobService
-from stoker.twin.clock import Clock
+from stoker.twin import statefile
+from stoker.twin.blob.service import BlobService
 from stoker.twin.machines import Machines
-from stoker.twin.weather import Weather
+from stoker.twin.time.clock import Clock
+from stoker.twin.time.weather import Weather
+from stoker.twin.web import tls
 from stoker.twin.web.application import Application
 from stoker.twin.web.server import Server
 from stoker.twin.world import World

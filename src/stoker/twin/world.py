@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from stoker.twin import events, lifecycle, passing, statefile, tokens
-from stoker.twin.clock import Clock
-from stoker.twin.frontage import Frontage
+from stoker.twin import statefile
+from stoker.twin.access import tokens
 from stoker.twin.machines import Machines
+from stoker.twin.machines.frontage import Frontage
 from stoker.twin.performer import Performer
 from stoker.twin.state import Cloud, Power
+from stoker.twin.time import events, passing, power
+from stoker.twin.time.clock import Clock
 
 T = TypeVar("T")
 
@@ -157,7 +159,7 @@ def _healed(cloud: Cloud, now: float, machines: Machines, clock: Clock) -> Cloud
         waiting = any(chore.machine == instance.name for chore in cloud.chores.values())
         if instance.power is not Power.RUNNING or waiting or machines.alive(instance.name):
             continue
-        cloud = cloud.order(lifecycle.chore(cloud, "start", instance, now))
+        cloud = cloud.order(power.chore(cloud, "start", instance, now))
         cloud = cloud.put_instance(replace(instance, boots=instance.boots + 1))
         cloud = events.tell(cloud, instance.vm, clock.wall)
     return cloud

@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import ids, rights, weather
-from stoker.twin.arm import bodies, generic, groups, policies, standing, versions
-from stoker.twin.arm.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
+from stoker.twin import ids
+from stoker.twin.access import rights
+from stoker.twin.arm import generic, groups
+from stoker.twin.arm.requests import bodies, versions
+from stoker.twin.arm.requests.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
+from stoker.twin.arm.subscription import places, policies
 from stoker.twin.arm.template import Scope, evaluate
 from stoker.twin.refusal import Refused, conflict
 from stoker.twin.state import Cloud, Resource
+from stoker.twin.time import weather
 
 DEPLOYMENTS = "Microsoft.Resources/deployments"
 
@@ -205,7 +209,7 @@ def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud
         try:
             versions.check(part)
             _check_rights(cloud, part)
-            standing.check(cloud, part)
+            places.check(cloud, part)
             policies.check(cloud, part)
             cloud, _ = handler(cloud, bodies.checked(part))
         except Refused as refusal:

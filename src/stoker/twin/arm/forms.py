@@ -10,7 +10,7 @@ from typing import Any
 
 from stoker.twin.refusal import Refused, invalid
 
-FILE = Path(__file__).with_name("forms.json")  # written by `python -m stoker.twin.readforms`
+FILE = Path(__file__).with_name("forms.json")  # written by `python -m stoker.twin.arm.readforms`
 
 
 def check(kind: str, body: Mapping[str, Any]) -> None:

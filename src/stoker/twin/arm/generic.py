@@ -8,7 +8,7 @@ from typing import Any
 
 from stoker.twin import ids
 from stoker.twin.arm import groups
-from stoker.twin.arm.ask import Answer, Ask, accepted, begin, page, route, shown, tagged
+from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, page, route, shown, tagged
 from stoker.twin.refusal import Refused, invalid, not_found
 from stoker.twin.state import Cloud, Resource
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import catalog, ids, lifecycle
-from stoker.twin.arm.ask import Answer, Ask, accepted, begin, needed, page, route, shown, tagged
+from stoker.twin import ids
+from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, needed, page, route, shown, tagged
+from stoker.twin.market import catalog
 from stoker.twin.refusal import conflict, group_not_found, invalid
 from stoker.twin.state import Cloud, Operation, Resource
+from stoker.twin.time import power
 
 _DELETE_S = 2.0
 
@@ -73,14 +75,14 @@ def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     cloud = cloud.put(group.having(provisioningState="Deleting"))
     cloud, operation = begin(cloud, ask, "group.delete", _DELETE_S, group.id)
     for resource in cloud.below(group.id):
-        if resource.kind == lifecycle.VMS:
-            cloud = lifecycle.destroy(cloud, resource.id, cloud.operations[operation.id], ask.now)
+        if resource.kind == power.VMS:
+            cloud = power.destroy(cloud, resource.id, cloud.operations[operation.id], ask.now)
     return cloud, _accepted(ask, operation)
 
 
 def _check_forced(text: str) -> None:
     for kind in filter(None, text.split(",")):
-        if kind.strip().lower() not in (lifecycle.VMS.lower(), lifecycle.SETS.lower()):
+        if kind.strip().lower() not in (power.VMS.lower(), power.SETS.lower()):
             raise invalid(f"The resource type '{kind}' cannot be deleted by force.", "InvalidForceDeletionTypes")
 
 

@@ -8,9 +8,10 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-from stoker.twin import ids, meter
+from stoker.twin import ids
 from stoker.twin.arm import generic, groups, networkrules
-from stoker.twin.arm.ask import Answer, Ask, needed, page, route
+from stoker.twin.arm.requests.ask import Answer, Ask, needed, page, route
+from stoker.twin.market import prices
 from stoker.twin.refusal import Refused, invalid, not_found, parent_not_found
 from stoker.twin.state import Charge, Cloud, Resource
 
@@ -106,7 +107,7 @@ def put_address(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     )
     cloud, answer = generic.store(cloud, ask, {**given, **kept, "ipAddress": address})
     charge = Charge(answer.body["id"], "address", "", answer.body["location"], ask.now)
-    return meter.begin(cloud, charge), answer
+    return prices.begin(cloud, charge), answer
 
 
 def _public(ask: Ask) -> Iterator[str]:

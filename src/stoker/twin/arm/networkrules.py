@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stoker.twin.arm.ask import needed
+from stoker.twin.arm.requests.ask import needed
 from stoker.twin.refusal import invalid
 
 Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network

@@ -8,10 +8,10 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import rights
+from stoker.twin.access import rights
 from stoker.twin.arm import generic, groups
-from stoker.twin.arm.ask import Answer, Ask, page, route, shown
-from stoker.twin.blob import Account, Accounts
+from stoker.twin.arm.requests.ask import Answer, Ask, page, route, shown
+from stoker.twin.blob.service import Account, Accounts
 from stoker.twin.refusal import conflict, invalid, not_found, parent_not_found
 from stoker.twin.state import Cloud, Resource
 

@@ -9,12 +9,14 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from stoker.twin import ids, tokens, weather
-from stoker.twin.arm import dispatch
-from stoker.twin.arm.ask import Answer, Ask
-from stoker.twin.blob import BlobService
+from stoker.twin import ids
+from stoker.twin.access import tokens
+from stoker.twin.arm.requests import dispatch
+from stoker.twin.arm.requests.ask import Answer, Ask
+from stoker.twin.blob.service import BlobService
 from stoker.twin.refusal import Refused, invalid, throttled
 from stoker.twin.state import Cloud
+from stoker.twin.time import weather
 from stoker.twin.web import graph, lenient, login, retail
 from stoker.twin.web.control import Control
 from stoker.twin.web.server import Request, Response

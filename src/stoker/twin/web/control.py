@@ -12,12 +12,16 @@ from typing import Any
 
 from stoker.errors import TwinFailed
 from stoker.model import wire
-from stoker.twin import catalog, events, meter, rights
-from stoker.twin.arm import standing, storage
-from stoker.twin.blob import BlobService
+from stoker.twin.access import rights
+from stoker.twin.arm import storage
+from stoker.twin.arm.subscription import places as standing
+from stoker.twin.blob.service import BlobService
+from stoker.twin.market import catalog
+from stoker.twin.market import prices as meter
 from stoker.twin.refusal import Refused, invalid
 from stoker.twin.state import Cloud, Instance, Notice, PriceOrder, Principal, Resource, name_uuid
-from stoker.twin.weather import FORECASTS, Fault, forecast
+from stoker.twin.time import events
+from stoker.twin.time.weather import FORECASTS, Fault, forecast
 from stoker.twin.web.server import Request, Response
 from stoker.twin.world import World
 

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any
 
-from stoker.twin import tokens
-from stoker.twin.directory import Person, people
+from stoker.twin.access import tokens
+from stoker.twin.access.tokens import Person, people
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Cloud
 from stoker.twin.web.server import Request, Response

@@ -7,7 +7,8 @@ import time
 from typing import Any
 from urllib.parse import parse_qs
 
-from stoker.twin import images, tokens
+from stoker.twin.access import tokens
+from stoker.twin.market import images
 from stoker.twin.state import Cloud
 from stoker.twin.web.server import Request, Response
 

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from stoker.twin import catalog, odata, prices
+from stoker.twin.market import catalog, prices
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Cloud, name_uuid
+from stoker.twin.web import odata
 from stoker.twin.web.server import Request, Response
 
 _PAGE = 100

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from stoker.twin.tls import Certificate
+from stoker.twin.web.tls import Certificate
 
 log = logging.getLogger("stoker.twin")
 

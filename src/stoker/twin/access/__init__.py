@@ -1,0 +1,1 @@
+"""Who may do what in the twin: identities, tokens, roles and their conditions."""

@@ -1,0 +1,1 @@
+"""How a request to Resource Manager is read, checked and dispatched."""

@@ -1,0 +1,145 @@
+"""A request to Resource Manager as data, its answer, and the table that says who answers what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from stoker.twin import ids
+from stoker.twin.refusal import invalid
+from stoker.twin.state import Cloud, Operation, Resource, name_uuid
+from stoker.twin.web import odata
+
+RETRY_AFTER_S = 1  # Azure says 10 or more, and means it
+
+_PAGE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    method: str
+    path: str
+    target: ids.Target
+    now: float
+    wall: Callable[[float], datetime]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    claims: Mapping[str, Any] = field(default_factory=dict)
+    base: str = ""  # the URL that the client knows the twin by
+    number: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.target.id
+
+    @property
+    def version(self) -> str:
+        return self.query.get("api-version", "")
+
+    def uuid(self, *words: object) -> str:
+        """An id of its own for something this request makes."""
+        return name_uuid(*words, self.number, self.target.id.lower())
+
+    def url(self, path: str, **query: str) -> str:
+        return f"{self.base}{path}?{urlencode({'api-version': self.version, **query})}"
+
+    def stamp(self, moment: float | None = None) -> str:
+        return self.wall(self.now if moment is None else moment).isoformat()
+
+    def at(self, id: str, body: Mapping[str, Any], method: str = "PUT") -> Ask:
+        """The same caller asks for something else, as a deployment does for its parts."""
+        return replace(
+            self, method=method, path=id, target=ids.read(id), body=body, query={"api-version": self.version}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int = 200
+    body: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Cloud, Ask], tuple[Cloud, Answer]]
+ROUTES: dict[tuple[str, str, str], Handler] = {}
+
+
+def route(method: str, kind: str, tail: str = "") -> Callable[[Handler], Handler]:
+    """Registers who answers: a method on a kind of resource, with the word behind its name."""
+
+    def register(handler: Handler) -> Handler:
+        ROUTES[method, kind.lower(), tail.lower()] = handler
+        return handler
+
+    return register
+
+
+def begin(
+    cloud: Cloud, ask: Ask, verb: str, takes_s: float, about: str = "", *, error: Mapping[str, Any] | None = None
+) -> tuple[Cloud, Operation]:
+    """A long-running operation starts; its chores can be added to it."""
+    id = ask.uuid("operation", verb, about)
+    due_at = ask.now + takes_s * cloud.weather.stretch
+    operation = Operation(id, verb, about or ask.id, ask.now, due_at, error=error or {})
+    return cloud.put_operation(operation), operation
+
+
+def accepted(ask: Ask, operation: Operation, body: Any = None, *, status: int = 202) -> Answer:
+    """Where to ask how it goes: the operation's status, and for what gives no resource its result."""
+    namespace = ask.target.kind.split("/")[0] or "Microsoft.Resources"
+    place = f"/subscriptions/{ask.target.subscription}/providers/{namespace}/locations/twin"
+    headers = {
+        "Azure-AsyncOperation": ask.url(f"{place}/operations/{operation.id}"),
+        "Retry-After": str(RETRY_AFTER_S),
+    }
+    if status == 202:
+        headers["Location"] = ask.url(f"{place}/operationResults/{operation.id}", monitor="true")
+    return Answer(status, body, headers)
+
+
+def page(ask: Ask, items: Sequence[Any]) -> Answer:
+    """A list, filtered by nobody yet, in pages as long as Azure's."""
+    size = int(ask.query.get("$top", _PAGE))
+    start = int(ask.query.get("$skiptoken", 0))
+    body: dict[str, Any] = {"value": list(items[start : start + size])}
+    if start + size < len(items) and "$top" not in ask.query:
+        kept = {key: value for key, value in ask.query.items() if key not in ("api-version", "$skiptoken")}
+        body["nextLink"] = ask.url(ask.path, **kept, **{"$skiptoken": str(start + size)})
+    return Answer(200, body)
+
+
+def shown(resources: Sequence[Resource]) -> list[dict[str, Any]]:
+    return [one.answer() for one in resources]
+
+
+def tagged(resources: Sequence[Resource], text: str) -> list[Resource]:
+    """Those that fit the `$filter` of a list of resources or groups."""
+    if not text:
+        return list(resources)
+    test = odata.parse(text)
+    return [one for one in resources if any(test(item) for item in _items(one))]
+
+
+def _items(resource: Resource) -> list[dict[str, Any]]:
+    """What a filter can ask of a resource: once for each of its tags."""
+    facts = {
+        "name": resource.name,
+        "resourceType": resource.kind,
+        "resourceGroup": resource.group,
+        "location": resource.region,
+    }
+    tags = resource.body.get("tags") or {}
+    return [{**facts, "tagName": name, "tagValue": value} for name, value in tags.items()] or [facts]
+
+
+def needed(body: Mapping[str, Any], *path: str) -> Any:
+    """A field of the body that must be there."""
+    value: Any = body
+    for word in path:
+        value = value.get(word) if isinstance(value, Mapping) else None
+    if value in (None, "", {}):
+        raise invalid(f"Required parameter '{'.'.join(path)}' is missing (null).")
+    return value

@@ -1,0 +1,123 @@
+"""Which api-versions each kind of resource has, and the refusal of any other, with the list, as Azure gives it."""
+
+from __future__ import annotations
+
+import re
+
+from stoker.twin import ids
+from stoker.twin.arm.requests.ask import Ask
+from stoker.twin.market import catalog
+from stoker.twin.refusal import Refused, invalid
+
+_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(-preview|-alpha|-beta|-privatepreview)?$")
+
+_COMPUTE = """2015-06-15 2016-03-30 2016-04-30-preview 2017-03-30 2017-12-01 2018-04-01 2018-06-01 2018-10-01 2019-03-01
+2019-07-01 2019-12-01 2020-06-01 2020-12-01 2021-03-01 2021-04-01 2021-07-01 2021-11-01 2022-03-01 2022-08-01 2022-11-01
+2023-03-01 2023-07-01 2023-09-01 2024-03-01 2024-07-01 2024-11-01 2025-04-01 2025-11-01 2026-03-01 2026-04-01"""
+_DISKS = """2016-04-30-preview 2017-03-30 2018-04-01 2018-06-01 2018-09-30 2019-03-01 2019-07-01 2019-11-01 2020-05-01
+2020-06-30 2020-09-30 2020-12-01 2021-04-01 2021-08-01 2021-12-01 2022-03-02 2022-07-02 2023-01-02 2023-04-02 2023-10-02
+2024-03-02 2025-01-02 2026-03-02"""
+_SKUS = "2016-03-30 2017-03-30 2017-09-01 2019-04-01 2021-07-01"
+_NETWORK = """
+2015-06-15 2016-09-01 2017-10-01 2018-01-01 2018-08-01 2018-10-01 2018-11-01 2019-02-01 2019-09-01 2019-11-01
+2019-12-01 2020-03-01 2020-05-01 2020-06-01 2020-07-01 2020-08-01 2020-11-01 2021-02-01 2021-03-01 2021-05-01 2021-08-01
+2022-01-01 2022-05-01 2022-07-01 2022-09-01 2022-11-01 2023-02-01 2023-04-01 2023-05-01 2023-06-01 2023-09-01 2023-11-01
+2024-01-01 2024-03-01 2024-05-01 2024-07-01 2024-10-01 2025-01-01 2025-03-01 2025-05-01 2025-07-01 2025-09-01 2026-01-01
+2026-03-01"""
+_RESOURCES = """
+2014-04-01 2015-01-01 2015-11-01 2016-02-01 2016-06-01 2016-09-01 2017-05-10 2018-01-01 2018-02-01 2018-05-01
+2019-03-01 2019-05-01 2019-05-10 2019-07-01 2019-08-01 2019-10-01 2020-01-01 2020-06-01 2020-08-01 2020-10-01 2021-01-01
+2021-04-01 2022-01-01 2022-05-01 2022-06-01 2022-09-01 2022-12-01 2023-07-01 2023-08-01 2024-03-01 2024-07-01 2024-08-01
+2024-11-01 2025-03-01 2025-04-01 2026-06-01"""
+_IDENTITY = """2015-08-31-preview 2018-11-30 2021-09-30-preview 2022-01-31-preview 2023-01-31 2023-07-31-preview
+2024-11-30 2025-01-31-preview 2025-05-31-preview"""
+_ROLES = """2014-04-01-preview 2014-10-01-preview 2015-05-01-preview 2015-07-01 2017-10-01-preview 2018-01-01-preview
+2018-05-01-preview 2018-07-01 2018-09-01-preview 2019-04-01-preview 2020-03-01-preview 2020-04-01-preview
+2020-08-01-preview 2020-10-01-preview 2021-04-01-preview 2022-04-01 2022-05-01-preview"""
+_POLICIES = """2018-05-01 2019-01-01 2019-06-01 2019-09-01 2020-03-01 2020-09-01 2021-06-01 2022-06-01 2023-04-01
+2024-04-01 2024-05-01 2025-01-01 2025-03-01"""
+_LOCKS = "2015-01-01 2015-05-01-preview 2016-09-01 2020-05-01"
+_STORAGE = """
+2015-06-15 2016-01-01 2016-12-01 2017-06-01 2017-10-01 2018-02-01 2018-07-01 2018-11-01 2019-04-01 2019-06-01
+2020-08-01-preview 2021-01-01 2021-02-01 2021-04-01 2021-06-01 2021-08-01 2021-09-01 2022-05-01 2022-09-01 2023-01-01
+2023-04-01 2023-05-01 2024-01-01 2025-01-01 2025-06-01 2025-08-01"""
+_BUDGETS = (
+    "2018-10-01 2019-01-01 2019-05-01 2019-10-01 2021-05-01 2021-10-01 2023-03-01 2023-05-01 2023-11-01 2024-08-01"
+)
+
+# The longest beginning of a kind counts.
+_KNOWN = {
+    start: tuple(text.split())
+    for start, text in (
+        ("microsoft.compute", _COMPUTE),
+        ("microsoft.compute/disks", _DISKS),
+        ("microsoft.compute/skus", _SKUS),
+        ("microsoft.compute/locations", f"{_COMPUTE} {_DISKS}"),
+        ("microsoft.network", _NETWORK),
+        ("microsoft.resources", _RESOURCES),
+        ("microsoft.managedidentity", _IDENTITY),
+        ("microsoft.authorization", _ROLES),
+        ("microsoft.authorization/locks", _LOCKS),
+        ("microsoft.authorization/policyassignments", _POLICIES),
+        ("microsoft.storage", _STORAGE),
+        ("microsoft.consumption", _BUDGETS),
+    )
+}
+_OF_PROVIDERS = tuple(sorted({version for versions in _KNOWN.values() for version in versions}))
+
+
+def check_form(ask: Ask) -> None:
+    """There is one, and it is written as one."""
+    if not ask.version:
+        raise invalid(
+            "The api-version query parameter (?api-version=) is required for all requests.",
+            "MissingApiVersionParameter",
+        )
+    if not _VERSION.match(ask.version):
+        raise invalid(f"The api-version '{ask.version}' is invalid.", "InvalidApiVersionParameter")
+
+
+def check(ask: Ask) -> None:
+    """Azure has this version of what is asked for."""
+    check_form(ask)
+    known = versions_of(kind_of(ask.target))
+    if ask.version not in known:
+        raise _unknown(ask, known)
+
+
+def versions_of(kind: str) -> tuple[str, ...]:
+    """What there is for a kind, the oldest first."""
+    starts = [start for start in _KNOWN if kind.lower() == start or kind.lower().startswith(f"{start}/")]
+    return _KNOWN[max(starts, key=len)] if starts else _OF_PROVIDERS
+
+
+def newest(id: str) -> str:
+    """The newest version for what has this id."""
+    return versions_of(kind_of(ids.read(id)))[-1]
+
+
+def kind_of(target: ids.Target) -> str:
+    """A list is of the kind that its last word names; what is asked of a provider itself is Resource Manager's own."""
+    if target.kind and "/" not in target.kind:
+        return (
+            f"{target.kind}/{target.tail}"
+            if target.tail and target.tail.lower() not in ("register", "unregister")
+            else "microsoft.resources"
+        )
+    return target.kind or "microsoft.resources"
+
+
+def _unknown(ask: Ask, known: tuple[str, ...]) -> Refused:
+    kind = kind_of(ask.target)
+    if kind.lower().startswith("microsoft.resources"):  # Resource Manager answers for these itself
+        message = (
+            f"The api-version '{ask.version}' is invalid. The supported versions are '{','.join(reversed(known))}'."
+        )
+        return invalid(message, "InvalidApiVersionParameter")
+    where, places = str(ask.body.get("location") or "").lower(), ", ".join(catalog.REGIONS)
+    return invalid(
+        f"No registered resource provider found for location '{where}' and API version '{ask.version}' for type "
+        f"'{kind.partition('/')[2]}'. The supported api-versions are '{', '.join(known)}'. The supported locations are "
+        f"'{places}'.",
+        "NoRegisteredProviderFound",
+    )

@@ -1,0 +1,1 @@
+"""What belongs to a subscription: its state, regions, budgets, policies, roles and identities."""

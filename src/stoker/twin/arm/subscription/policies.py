@@ -1,0 +1,164 @@
+"""Policies that an organisation sets: assignments of Azure's own definitions, and the refusal of what they deny."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stoker.twin import ids
+from stoker.twin.arm.requests.ask import Answer, Ask, needed, page, route, shown
+from stoker.twin.market import catalog
+from stoker.twin.refusal import Refused, invalid, not_found
+from stoker.twin.state import Cloud, Resource
+
+ASSIGNMENTS = "Microsoft.Authorization/policyAssignments"
+_EXEMPT = ("microsoft.authorization/", "microsoft.resources/deployments")  # Azure evaluates none of these
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """One of Azure's own: what it is called, the parameter it takes, and whether it denies a request."""
+
+    title: str
+    parameter: str
+    denies: Callable[[Ask, Any], bool]
+
+
+def _place(ask: Ask, allowed: list[str]) -> bool:
+    wanted = catalog.region_named(str(ask.body.get("location") or ""))
+    return wanted is not None and wanted.name not in {one.replace(" ", "").lower() for one in allowed}
+
+
+def _resource_place(ask: Ask, allowed: list[str]) -> bool:
+    return ask.target.kind != ids.GROUPS and _place(ask, allowed)
+
+
+def _group_place(ask: Ask, allowed: list[str]) -> bool:
+    return ask.target.kind == ids.GROUPS and _place(ask, allowed)
+
+
+def _size(ask: Ask, allowed: list[str]) -> bool:
+    given = ask.body.get("properties") or {}
+    wanted = str((given.get("hardwareProfile") or {}).get("vmSize") or (ask.body.get("sku") or {}).get("name") or "")
+    machine = ask.target.kind.lower() in (
+        "microsoft.compute/virtualmachines",
+        "microsoft.compute/virtualmachinescalesets",
+    )
+    return machine and bool(wanted) and wanted.lower() not in {one.lower() for one in allowed}
+
+
+def _kind(ask: Ask, forbidden: list[str]) -> bool:
+    return ask.target.kind.lower() in {one.lower() for one in forbidden}
+
+
+def _tag(ask: Ask, name: str) -> bool:
+    return ask.target.kind != ids.GROUPS and "location" in ask.body and name not in (ask.body.get("tags") or {})
+
+
+# By Azure's own ids.
+DEFINITIONS = {
+    "e56962a6-4747-49cd-b67b-bf8b01975c4c": Definition("Allowed locations", "listOfAllowedLocations", _resource_place),
+    "e765b5de-1225-4ba3-bd56-1ac6695af988": Definition(
+        "Allowed locations for resource groups", "listOfAllowedLocations", _group_place
+    ),
+    "cccc23c7-8427-4f53-ad12-b6a63eb452b3": Definition("Allowed virtual machine size SKUs", "listOfAllowedSKUs", _size),
+    "6c112d4e-5bc7-47ae-a041-ea2d9dccd749": Definition(
+        "Not allowed resource types", "listOfResourceTypesNotAllowed", _kind
+    ),
+    "871b6d14-10aa-478d-b590-94f262ecfa99": Definition("Require a tag on resources", "tagName", _tag),
+}
+
+
+@route("PUT", ASSIGNMENTS)
+def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    definition = str(needed(ask.body, "properties", "policyDefinitionId")).rsplit("/", 1)[-1].lower()
+    known = DEFINITIONS.get(definition)
+    if known is None:
+        nearest = ", ".join(f"{one.title} ({id})" for id, one in DEFINITIONS.items())
+        raise Refused(
+            404,
+            "PolicyDefinitionNotFound",
+            f"The policy definition '{definition}' could not be found: the twin has {nearest}.",
+        )
+    given = (ask.body["properties"].get("parameters") or {}).get(known.parameter)
+    if not isinstance(given, Mapping) or "value" not in given:
+        raise invalid(
+            f"The policy assignment '{ask.target.name}' is missing the parameter(s) '{known.parameter}' as defined in "
+            f"the policy definition '{definition}'.",
+            "MissingPolicyParameter",
+        )
+    there = cloud.find(ask.id)
+    properties = {"displayName": known.title, "enforcementMode": "Default", **ask.body["properties"]}
+    assignment = Resource(ask.id, {"properties": {**properties, "scope": ask.target.scope}}, ask.now)
+    return cloud.put(assignment), Answer(200 if there else 201, assignment.answer())
+
+
+@route("GET", ASSIGNMENTS)
+def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    there = cloud.find(ask.id)
+    if there is None:
+        raise not_found(ASSIGNMENTS, ask.target.name, ask.target.group)
+    return cloud, Answer(200, there.answer())
+
+
+@route("DELETE", ASSIGNMENTS)
+def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    there = cloud.find(ask.id)
+    return (cloud.drop(ask.id), Answer(200, there.answer())) if there else (cloud, Answer(204))
+
+
+@route("GET", "Microsoft.Authorization", "policyAssignments")
+def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Those that hold at the scope."""
+    return cloud, page(ask, shown([one for one in cloud.all(ASSIGNMENTS) if _holds(one, ask.target.scope)]))
+
+
+def check(cloud: Cloud, ask: Ask) -> None:
+    """Refused where an assignment at the scope or above it denies what is asked for."""
+    kind = ask.target.kind.lower()
+    if ask.method not in ("PUT", "PATCH") or kind.startswith(_EXEMPT):
+        return
+    for one in cloud.all(ASSIGNMENTS):
+        definition = str(one.properties["policyDefinitionId"]).rsplit("/", 1)[-1].lower()
+        known = DEFINITIONS[definition]
+        if one.properties.get("enforcementMode") != "Default" or not _holds(one, ask.id):
+            continue
+        if known.denies(ask, one.properties["parameters"][known.parameter]["value"]):
+            raise _denied(ask, one, definition, known)
+
+
+def _holds(assignment: Resource, scope: str) -> bool:
+    return f"{scope.lower()}/".startswith(f"{assignment.target.scope.lower()}/")
+
+
+def _denied(ask: Ask, assignment: Resource, definition: str, known: Definition) -> Refused:
+    title, definition_id = assignment.properties["displayName"], _definition_id(definition)
+    identifiers = [
+        {
+            "policyAssignment": {"name": title, "id": assignment.id},
+            "policyDefinition": {"name": known.title, "id": definition_id},
+        }
+    ]
+    info = {
+        "policyDefinitionId": definition_id,
+        "policyDefinitionName": definition,
+        "policyDefinitionDisplayName": known.title,
+        "policyDefinitionEffect": "deny",
+        "policyAssignmentId": assignment.id,
+        "policyAssignmentName": assignment.name,
+        "policyAssignmentDisplayName": title,
+        "policyAssignmentScope": assignment.target.scope,
+    }
+    return Refused(
+        403,
+        "RequestDisallowedByPolicy",
+        f"Resource '{ask.target.name}' was disallowed by policy. Policy identifiers: "
+        f"'{json.dumps(identifiers, separators=(',', ':'))}'.",
+        more={"target": ask.target.name, "additionalInfo": [{"type": "PolicyViolation", "info": info}]},
+    )
+
+
+def _definition_id(name: str) -> str:
+    return f"/providers/Microsoft.Authorization/policyDefinitions/{name}"

@@ -1,0 +1,1 @@
+"""Virtual machines, their disks and extensions, and scale sets."""

@@ -1,0 +1,184 @@
+"""What can be done to a VM: power, commands, and an eviction for practice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from stoker.twin.arm import generic
+from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, route
+from stoker.twin.arm.vms import admission, parts
+from stoker.twin.market import images, quota
+from stoker.twin.refusal import Refused, conflict, invalid
+from stoker.twin.state import Cloud, Instance, Power, Resource
+from stoker.twin.time import events, power
+from stoker.twin.time.power import VMS
+
+_POWER_S = 0.5
+_SIMULATED_NOTICE_S = 30.0
+
+
+@route("POST", VMS, "start")
+def start(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _both(cloud, ask)
+    if instance.power in (Power.RUNNING, Power.STARTING):
+        cloud, operation = begin(cloud, ask, "run", 0.0, vm.id)
+        return cloud, accepted(ask, operation)
+    error: Mapping[str, Any] = {}
+    if instance.power is Power.DEALLOCATED:  # a machine has to be found again, perhaps elsewhere
+        if instance.spot:
+            admission.check_price(cloud, vm.properties, quota.size_of(vm), vm.region, ask.now, "Start VM")
+        cloud, error = admission.allocation_error(cloud, ask, quota.size_of(vm), vm.region)
+    cloud, operation = begin(cloud, ask, "vm.start", _POWER_S, vm.id, error=error)
+    if not error:
+        cloud = power.begin(cloud, operation, power.chore(cloud, "start", instance, ask.now))
+        cloud = events.tell(cloud, vm.id, ask.wall)
+    return power.set_power(cloud, vm.id, Power.STARTING, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "deallocate")
+def deallocate(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _both(cloud, ask)
+    cloud, operation = begin(cloud, ask, "vm.deallocate", _POWER_S, vm.id)
+    if instance.power is Power.DEALLOCATED:
+        return cloud, accepted(ask, operation)
+    return power.halt(cloud, vm.id, operation, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "powerOff")
+def power_off(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Stopped, and still paid for."""
+    vm, instance = _running(cloud, ask)
+    cloud, operation = begin(cloud, ask, "vm.power_off", _POWER_S, vm.id)
+    cloud = power.begin(cloud, operation, power.chore(cloud, "power_off", instance, ask.now))
+    return power.set_power(cloud, vm.id, Power.STOPPING, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "restart")
+@route("POST", VMS, "redeploy")
+@route("POST", VMS, "reapply")
+def restart(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _running(cloud, ask)
+    cloud, operation = begin(cloud, ask, "vm.restart", _POWER_S, vm.id)
+    if ask.target.tail.lower() == "reapply":
+        return cloud, accepted(ask, operation)
+    cloud = power.begin(cloud, operation, power.chore(cloud, "power_off", instance, ask.now))
+    cloud = power.begin(cloud, cloud.operations[operation.id], power.chore(cloud, "start", instance, ask.now))
+    return cloud.put_instance(replace(instance, boots=instance.boots + 1)), accepted(ask, operation)
+
+
+@route("POST", VMS, "simulateEviction")
+def simulate_eviction(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Azure evicts within half an hour of this; the twin gives its notice at once."""
+    vm, instance = _both(cloud, ask)
+    if not instance.spot:
+        raise conflict("SimulateEviction is only supported on Azure Spot Virtual Machines.", "OperationNotAllowed")
+    if instance.power is not Power.RUNNING:
+        raise conflict(f"Cannot evict VM '{vm.name}': it is not running.", "OperationNotAllowed")
+    cloud = events.preempt(cloud, vm, ask.now, ask.wall, notice_s=_SIMULATED_NOTICE_S, withdrawn=False)
+    return cloud, Answer(204)
+
+
+@route("POST", VMS, "runCommand")
+def run_command(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm, instance = _running(cloud, ask)
+    if str(ask.body.get("commandId", "")).lower() != "runshellscript":
+        raise invalid(f"The entity commandId '{ask.body.get('commandId')}' was not found.", "NotFound")
+    named = [one for one in ask.body.get("parameters") or () if one.get("name")]
+    settings = [f"export {one['name']}={_quoted(str(one.get('value', '')))}" for one in named]
+    script = "\n".join([*settings, *(str(line) for line in ask.body.get("script") or ())])
+    cloud, operation = begin(cloud, ask, "run", 0.0, vm.id)
+    order = power.chore(cloud, "run", instance, ask.now, script=script, form="run-command")
+    return power.begin(cloud, operation, order), accepted(ask, operation)
+
+
+def _both(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
+    vm = generic.require(cloud, ask)
+    parts.refuse_deleting(vm, ask.target.tail)
+    instance = cloud.instance(vm.id)
+    if instance is None:
+        raise conflict(f"VM '{vm.name}' could not be provisioned, and cannot do this.", "OperationNotAllowed")
+    return vm, instance
+
+
+def _running(cloud: Cloud, ask: Ask) -> tuple[Resource, Instance]:
+    vm, instance = _both(cloud, ask)
+    if instance.power not in (Power.RUNNING, Power.STARTING):
+        raise not_running()
+    return vm, instance
+
+
+def not_running() -> Refused:
+    return conflict("The operation requires the VM to be running (or set to run).", "OperationNotAllowed")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+# The instance view: how the machine behind a VM is doing.
+
+_TITLES = {
+    Power.STARTING: "VM starting",
+    Power.RUNNING: "VM running",
+    Power.STOPPING: "VM stopping",
+    Power.STOPPED: "VM stopped",
+    Power.DEALLOCATING: "VM deallocating",
+    Power.DEALLOCATED: "VM deallocated",
+}
+
+
+@route("GET", VMS, "instanceView")
+def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    return cloud, Answer(200, view(cloud, ask, generic.require(cloud, ask)))
+
+
+def with_view(cloud: Cloud, ask: Ask, vm: Resource) -> dict[str, Any]:
+    return vm.having(instanceView=view(cloud, ask, vm)).answer()
+
+
+def status_only(cloud: Cloud, ask: Ask, vm: Resource) -> dict[str, Any]:
+    """How it is doing, and next to nothing of what it is: no tags, priority or disks."""
+    kept = {"id": vm.id, "name": vm.name, "type": vm.kind, "location": vm.region}
+    told = {"vmId": vm.properties["vmId"], "provisioningState": vm.properties["provisioningState"]}
+    return {**kept, "properties": {**told, "instanceView": view(cloud, ask, vm)}}
+
+
+def view(cloud: Cloud, ask: Ask, vm: Resource) -> dict[str, Any]:
+    instance = cloud.instance(vm.id)
+    state = str(vm.properties["provisioningState"]).lower()
+    statuses = [_status(f"ProvisioningState/{state}", f"Provisioning {state}", ask.stamp(vm.created_at))]
+    if instance:
+        statuses.append(_status(f"PowerState/{instance.power}", _TITLES[instance.power]))
+    told: dict[str, Any] = {"statuses": statuses, "disks": [], "hyperVGeneration": _generation(vm)}
+    if instance and instance.power is Power.RUNNING:
+        ready = {**_status("ProvisioningState/succeeded", "Ready", ask.stamp()), "message": "Guest Agent is running"}
+        told |= {
+            "computerName": (vm.properties.get("osProfile") or {}).get("computerName", vm.name),
+            "osName": "linux",
+            "vmAgent": {"vmAgentVersion": "2.11.1.4", "statuses": [ready], "extensionHandlers": []},
+        }
+    if extensions := [one for one in cloud.below(vm.id) if one.kind.startswith(f"{VMS}/")]:
+        told["extensions"] = [_extension(one) for one in extensions]
+    return told
+
+
+def _generation(vm: Resource) -> str:
+    image = images.named(vm.properties["storageProfile"].get("imageReference") or {})
+    return image.generation if image else "V2"
+
+
+def _extension(extension: Resource) -> dict[str, Any]:
+    state = str(extension.properties["provisioningState"])
+    return {
+        "name": extension.name,
+        "type": f"{extension.properties.get('publisher')}.{extension.properties.get('type')}",
+        "statuses": [_status(f"ProvisioningState/{state.lower()}", f"Provisioning {state.lower()}")],
+    }
+
+
+def _status(code: str, title: str, time: str = "") -> dict[str, Any]:
+    level = "Error" if code.endswith("/failed") else "Info"
+    told = {"code": code, "level": level, "displayStatus": title}
+    return {**told, "time": time} if time else told

@@ -1,0 +1,223 @@
+"""Virtual machines: had, changed, read and deleted."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from stoker.twin.arm import generic, groups
+from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, page, route
+from stoker.twin.arm.vms import attached, extensions, parts, rules
+from stoker.twin.arm.vms.actions import status_only, with_view
+from stoker.twin.arm.vms.admission import admit, allocation_error
+from stoker.twin.market import catalog, quota
+from stoker.twin.refusal import conflict, invalid
+from stoker.twin.state import Cloud, Instance, Notice, Operation, Power, Resource
+from stoker.twin.time import events, power
+from stoker.twin.time.power import VMS
+
+_CREATE_S, _UPDATE_S, _DELETE_S = 0.5, 0.2, 0.5
+_SHORTEST_NOTICE_S = 300.0  # that a machine can ask for before it is deleted
+
+
+@route("PUT", VMS)
+def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    groups.require(cloud, ask)
+    groups.refuse_deleting(cloud, ask)
+    there = cloud.find(ask.id)
+    if there is None and (ask.body.get("properties") or {}).get("virtualMachineScaleSet"):
+        raise invalid("The twin attaches no VM to a scale set; a set has the instances that its capacity says.")
+    if there is None or there.properties["provisioningState"] == "Failed":
+        return _create(cloud, ask)
+    return _update(cloud, ask, there, ask.body.get("properties", {}))
+
+
+@route("PATCH", VMS)
+def patch(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    return _update(cloud, ask, generic.require(cloud, ask), ask.body.get("properties", {}))
+
+
+@route("GET", VMS)
+def get(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm = generic.require(cloud, ask)
+    return cloud, Answer(200, with_view(cloud, ask, vm) if _wants_view(ask) else vm.answer())
+
+
+@route("GET", "Microsoft.Compute", "virtualMachines")
+def list_all(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    if ask.target.group:
+        groups.require(cloud, ask)
+    found = cloud.all(VMS, ask.target.group)
+    if text := ask.query.get("$filter"):
+        named = _OF_SET.match(text)
+        if not named:
+            raise invalid("The filter of VMs can only be 'virtualMachineScaleSet/id' eq '<id of a scale set>'.")
+        found = [vm for vm in found if power.set_of(vm).lower() == named[1].lower()]
+    elif _wants_view(ask):
+        raise invalid("$expand=instanceView can only be specified if a valid $filter option is specified.")
+    if _wants_view(ask):
+        return cloud, page(ask, [with_view(cloud, ask, vm) for vm in found])
+    only = ask.query.get("statusOnly", "").lower() == "true"
+    return cloud, page(ask, [status_only(cloud, ask, vm) if only else vm.answer() for vm in found])
+
+
+_OF_SET = re.compile(r"\s*'?virtualMachineScaleSet/id'?\s+eq\s+'([^']+)'\s*$", re.IGNORECASE)
+
+
+@route("DELETE", VMS)
+def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm = cloud.find(ask.id)
+    if vm is None:
+        return cloud, Answer(204)
+    under_way = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.delete", vm.id)]
+    if under_way:
+        return cloud, accepted(ask, under_way[0])
+    cloud = cloud.put(vm.having(provisioningState="Deleting"))
+    cloud, operation = begin(cloud, ask, "vm.delete", _DELETE_S, vm.id)
+    instance = cloud.instance(vm.id)
+    if instance and instance.power is Power.RUNNING and (notice_s := _asked_notice_s(vm)):
+        cloud = cloud.put_operation(replace(operation, due_at=ask.now + notice_s + _DELETE_S))
+        notice = Notice(ask.uuid("terminate"), vm.id, "Terminate", ask.now + notice_s)
+        return events.announce(cloud, notice, ask.wall), accepted(ask, operation)
+    return power.destroy(cloud, vm.id, operation, ask.now), accepted(ask, operation)
+
+
+@route("POST", VMS, "attachDetachDataDisks")
+def attach_detach(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    vm = generic.require(cloud, ask)
+    disks = list(vm.properties["storageProfile"].get("dataDisks") or ())
+    going = {str(one.get("diskId", "")).lower() for one in ask.body.get("dataDisksToDetach") or ()}
+    kept = [one for one in disks if str(one["managedDisk"]["id"]).lower() not in going]
+    free = (number for number in count() if number not in {one["lun"] for one in kept})
+    for one in ask.body.get("dataDisksToAttach") or ():
+        lun = one["lun"] if one.get("lun") is not None else next(free)
+        kept.append({"lun": lun, "createOption": "Attach", "managedDisk": {"id": one.get("diskId")}})
+    cloud, disks = attached.changed(cloud, ask.at(vm.id, {}), vm, kept)
+    storage = {**vm.properties["storageProfile"], "dataDisks": disks}
+    cloud, operation = begin(cloud.put(vm.having(storageProfile=storage)), ask, "run", _UPDATE_S, vm.id)
+    operation = replace(operation, result={"dataDisks": disks})
+    return cloud.put_operation(operation), accepted(ask, operation)
+
+
+def _wants_view(ask: Ask) -> bool:
+    return "instanceview" in ask.query.get("$expand", "").lower()
+
+
+def _asked_notice_s(vm: Resource) -> float:
+    """A machine can ask for a `Terminate` event before it is deleted."""
+    asked = vm.properties.get("scheduledEventsProfile", {}).get("terminateNotificationProfile", {})
+    if not asked.get("enable"):
+        return 0.0
+    minutes = str(asked.get("notBeforeTimeout", "PT5M")).removeprefix("PT").removesuffix("M")
+    return float(minutes) * 60 if minutes.isdecimal() else _SHORTEST_NOTICE_S
+
+
+def _create(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
+    """Refused at once where rules forbid it; a lack of machines shows in the operation, and leaves a `Failed` VM."""
+    size = admit(cloud, ask)
+    cloud, error = allocation_error(cloud, ask, size, groups.region_of(cloud, ask))
+    cloud, operation = make(cloud, ask, error)
+    return cloud, accepted(ask, operation, cloud.resources[ask.id.lower()].answer(), status=201)
+
+
+def make(cloud: Cloud, ask: Ask, error: Mapping[str, Any]) -> tuple[Cloud, Operation]:
+    """Everything of a VM that was admitted. `error`: why there is no machine for it."""
+    region = groups.region_of(cloud, ask)
+    given = {"priority": "Regular", **ask.body.get("properties", {})}
+    if given["priority"] == "Spot":
+        given = {"evictionPolicy": "Deallocate", "billingProfile": {"maxPrice": -1}, **given}
+    cloud, given = parts.interfaces(cloud, ask, given)
+    cloud, given = attached.made(cloud, ask, region, given)
+    visible, secret = parts.split(given)
+    identity = parts.identity(cloud, ask, ask.body.get("identity"))
+    body = {**groups.top(ask, region), **({"identity": identity} if identity else {})}
+    visible |= {"vmId": ask.uuid("vm"), "provisioningState": "Creating", "timeCreated": ask.stamp()}
+    vm = Resource(ask.id, {**body, "properties": visible}, ask.now, secret)
+    cloud, operation = begin(cloud.put(vm), ask, "vm.create", _CREATE_S, error=error)
+    if not error:
+        name = f"{vm.name}-{visible['vmId'][:8]}"
+        instance = Instance(name, vm.id, parts.address(cloud, vm), Power.STARTING, ask.now, quota.is_spot(vm))
+        cloud = cloud.put_instance(instance)
+        cloud = power.begin(cloud, operation, power.chore(cloud, "create", instance, ask.now))
+        if extensions.in_image(vm):
+            text = extensions.installing(vm)
+            cloud = cloud.order(power.chore(cloud, "run", instance, ask.now, script=text, form="extension"))
+    return cloud, operation
+
+
+_FIXED = (  # what cannot be changed once the VM is there
+    ("osProfile", "customData"),
+    ("osProfile", "adminUsername"),
+    ("osProfile", "computerName"),
+    ("storageProfile", "imageReference"),
+    ("priority",),
+)
+
+
+def _update(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> tuple[Cloud, Answer]:
+    """The same PUT again changes nothing and starts nothing."""
+    parts.refuse_deleting(vm, "Create or Update VM")
+    everything = merged(vm.properties, vm.secret)
+    for path in _FIXED:
+        asked, there = _at(given, path), _at(everything, path)
+        if asked is not None and there is not None and not _same(asked, there):
+            raise conflict(f"Changing property '{'.'.join(path)}' is not allowed.", "PropertyChangeNotAllowed")
+    _check_resize(cloud, vm, given)
+    if given.get("billingProfile"):
+        rules.check_max_price(given)
+    visible, secret = parts.split(merged(everything, given))
+    wanted = (given.get("storageProfile") or {}).get("dataDisks")
+    if wanted is not None:
+        cloud, disks = attached.changed(cloud, ask, vm, wanted)
+        visible["storageProfile"] = {**visible["storageProfile"], "dataDisks": disks}
+    if "networkProfile" in given:
+        visible["networkProfile"] = vm.properties["networkProfile"]
+    creating = [one for one in cloud.operations.values() if one.open and (one.verb, one.about) == ("vm.create", vm.id)]
+    body = {**vm.body, "properties": {**visible, "provisioningState": "Creating" if creating else "Updating"}}
+    if "tags" in ask.body:
+        body["tags"] = dict(ask.body["tags"] or {})
+    if identity := parts.identity(cloud, ask, ask.body.get("identity"), vm.body.get("identity")):
+        body["identity"] = identity
+    changed = replace(vm, body=body, secret=secret)
+    if creating:  # one that is still being made: there is nothing more to do than that
+        return cloud.put(changed), accepted(ask, creating[0], changed.answer(), status=200)
+    cloud, operation = begin(cloud.put(changed), ask, "put", _UPDATE_S, vm.id)
+    return cloud, accepted(ask, operation, changed.answer(), status=200)
+
+
+def _check_resize(cloud: Cloud, vm: Resource, given: Mapping[str, Any]) -> None:
+    wanted = str(given.get("hardwareProfile", {}).get("vmSize", "") or quota.size_of(vm).name)
+    if wanted.lower() == quota.size_of(vm).name.lower():
+        return
+    instance = cloud.instance(vm.id)
+    if instance is None or instance.power is not Power.DEALLOCATED:
+        raise conflict(
+            f"Unable to resize the VM '{vm.name}' to '{wanted}' while it is allocated.", "OperationNotAllowed"
+        )
+    if wanted.lower() not in catalog.SIZES:
+        raise invalid(f"The value '{wanted}' provided for the VM size is not valid.")
+
+
+def merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    both = dict(first)
+    for key, value in second.items():
+        inside = isinstance(value, Mapping) and isinstance(both.get(key), Mapping)
+        both[key] = merged(both[key], value) if inside else value
+    return both
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for word in path:
+        value = value.get(word) if isinstance(value, Mapping) else None
+    return value
+
+
+def _same(asked: Any, there: Any) -> bool:
+    """What the client left out is not a change."""
+    if isinstance(asked, Mapping) and isinstance(there, Mapping):
+        return all(key not in there or _same(value, there[key]) for key, value in asked.items())
+    return json.dumps(asked) == json.dumps(there) or str(asked).lower() == str(there).lower()

@@ -1,0 +1,1 @@
+"""The twin's Blob service: an Azurite of its own."""

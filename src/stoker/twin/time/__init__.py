@@ -1,0 +1,1 @@
+"""What happens in the twin as time passes: power, notices, evictions, outages."""
