@@ -12,8 +12,8 @@ import pytest
 from stoker.model.finding import Finding, Verdict
 from stoker.model.groundwork import Asked
 from stoker.model.node import Need
-from stoker.providers.azure.setup import AzureSetup
-from stoker.providers.azure.setupcloud import open_cloud
+from stoker.providers.azure.setup.cloud import open_cloud
+from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.providers.azure.wire.replaying import IDS
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.access import rights

@@ -25,7 +25,7 @@ from stoker.model.home import Home
 from stoker.model.node import NodeRequest, NodeState, Offer
 from stoker.providers import Provider, Setup
 from stoker.providers.azure import AzureProvider
-from stoker.providers.azure.setupcloud import open_cloud
+from stoker.providers.azure.setup.cloud import open_cloud
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_store
 from stoker.testing.providers import ProviderContract

@@ -19,8 +19,8 @@ from stoker.model.home import Home
 from stoker.model.node import NodeState
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
-from stoker.providers.azure.setup import AzureSetup
-from stoker.providers.azure.spreading import PATIENCE_S, Spreading
+from stoker.providers.azure.account.spreading import PATIENCE_S, Spreading
+from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.state import Cloud
 from stoker.twin.time.weather import Weather

@@ -13,9 +13,9 @@ from azuretwin import BOTH_WEATHERS
 
 from stoker.errors import Conflict, NotAllowed, NotFound, ProviderFailed
 from stoker.model.groundwork import Asked, Piece, PieceState
-from stoker.providers.azure.setup import AzureSetup
-from stoker.providers.azure.setupcloud import ASSIGNMENTS, open_cloud
-from stoker.providers.azure.setupresources import ROLES_API, Wanted
+from stoker.providers.azure.setup.cloud import ASSIGNMENTS, open_cloud
+from stoker.providers.azure.setup.resources import ROLES_API, Wanted
+from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.access.rights import DEFINITIONS
 from stoker.twin.arm.requests.versions import newest

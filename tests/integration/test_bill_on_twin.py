@@ -13,8 +13,8 @@ import pytest
 from azuretwin import BOTH_WEATHERS, STEP_S, TRAIN, Cloud, azure_user, reaches, right_end, weather
 from shell import Shell
 
-from stoker.providers.azure.prices import PriceList
-from stoker.providers.azure.refresh import refresh
+from stoker.providers.azure.market.prices import PriceList
+from stoker.providers.azure.market.refresh import refresh
 
 pytestmark = [pytest.mark.timeout(600)]
 

@@ -34,7 +34,7 @@ from stoker.model.report import Outcome, Phase
 from stoker.model.run import Event
 from stoker.model.snapshot import Snapshot
 from stoker.model.wire import dump, load
-from stoker.providers.azure.cloudinit import BOOT, CONFIG, Boot, custom_data
+from stoker.providers.azure.deployment.cloudinit import BOOT, CONFIG, Boot, custom_data
 from stoker.stores.access import Access, Route
 from stoker.stores.sealed import new_key, seal, signed
 

@@ -14,7 +14,7 @@ from stoker.model import layout
 from stoker.model.home import Home
 from stoker.model.orders import DataOrder
 from stoker.model.run import Attempt, AttemptState, Run
-from stoker.providers.azure.booting import boot_ticket, signed_url
+from stoker.providers.azure.deployment.booting import boot_ticket, signed_url
 from stoker.server.accesses import Accesses
 from stoker.server.clock import Clock
 from stoker.server.database import Database

@@ -10,8 +10,8 @@ import pytest
 from stoker.engine.forecast import forecast
 from stoker.model.job import Job
 from stoker.model.node import Need
-from stoker.providers.azure import snapshot
-from stoker.providers.azure.listed import listed, sizes
+from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market.listed import listed, sizes
 
 WHY = "Azure is not set up on this computer"
 

@@ -15,10 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from stoker.errors import BadInput, ProviderFailed
-from stoker.providers.azure import refresh, snapshot
-from stoker.providers.azure.account import PUBLIC_PRICES
-from stoker.providers.azure.listing import Listing, believed, read
-from stoker.providers.azure.prices import AGAIN_S, KEEP_S, PriceList
+from stoker.providers.azure.account.account import PUBLIC_PRICES
+from stoker.providers.azure.market import refresh, snapshot
+from stoker.providers.azure.market.listing import Listing, believed, read
+from stoker.providers.azure.market.prices import AGAIN_S, KEEP_S, PriceList
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 D2, A100 = "Standard_D2s_v5", "Standard_NC24ads_A100_v4"

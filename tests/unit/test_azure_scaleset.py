@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from stoker.providers.azure import naming
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.gpus import Gpus
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.deployment.scaleset import duration, refuses_set
+from stoker.providers.azure.deployment.template import Machine, NodeSite, deployment
+from stoker.providers.azure.market.gpus import Gpus
+from stoker.providers.azure.market.sizes import Size
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.scaleset import duration, refuses_set
-from stoker.providers.azure.setupresources import NAMESPACES
-from stoker.providers.azure.sizes import Size
-from stoker.providers.azure.template import Machine, NodeSite, deployment
+from stoker.providers.azure.setup.resources import NAMESPACES
 
 GROUP = naming.group_id("s", "g")
 SET = f"{GROUP}/providers/Microsoft.Compute/virtualMachineScaleSets/node"

@@ -15,14 +15,14 @@ from twinasks import KEY, REGION, Asker, wall
 
 from stoker.errors import JobInvalid
 from stoker.model.node import Need, Offer
-from stoker.providers.azure import images
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.catalogue import Catalogue
-from stoker.providers.azure.gpus import gpus_of, model_of, retired
-from stoker.providers.azure.listing import read
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.deployment import images
+from stoker.providers.azure.deployment.template import Machine, NodeSite, deployment
+from stoker.providers.azure.market.catalogue import Catalogue
+from stoker.providers.azure.market.gpus import gpus_of, model_of, retired
+from stoker.providers.azure.market.listing import read
+from stoker.providers.azure.market.sizes import Size, fits, read_sizes
 from stoker.providers.azure.naming import Place
-from stoker.providers.azure.sizes import Size, fits, read_sizes
-from stoker.providers.azure.template import Machine, NodeSite, deployment
 from stoker.twin.market import catalog
 from stoker.twin.refusal import Refused
 from stoker.twin.web import retail

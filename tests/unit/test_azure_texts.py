@@ -13,17 +13,18 @@ import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
 from stoker.model.node import Need
-from stoker.providers.azure import naming, snapshot
-from stoker.providers.azure.account import Account, check_ssh, read_account
-from stoker.providers.azure.booting import signed_url
-from stoker.providers.azure.cloudinit import BOOT, CONFIG, UNIT, Boot, custom_data
-from stoker.providers.azure.gpus import Gpus
-from stoker.providers.azure.handedover import FORM
-from stoker.providers.azure.listed import listed
+from stoker.providers.azure import naming
+from stoker.providers.azure.account.account import Account, check_ssh, read_account
+from stoker.providers.azure.account.handedover import FORM
+from stoker.providers.azure.deployment.booting import signed_url
+from stoker.providers.azure.deployment.cloudinit import BOOT, CONFIG, UNIT, Boot, custom_data
+from stoker.providers.azure.deployment.template import Machine, NodeSite, deployment
+from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market.gpus import Gpus
+from stoker.providers.azure.market.listed import listed
+from stoker.providers.azure.market.sizes import Size
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.sizes import Size
-from stoker.providers.azure.template import Machine, NodeSite, deployment
 from stoker.stores.access import Access, Route
 from stoker.twin.machines.guest.units import unit
 

@@ -10,9 +10,9 @@ import pytest
 
 from stoker.model.node import NodeState
 from stoker.providers.azure import naming, watch
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.account.grounds import OwnGroups
 from stoker.providers.azure.cloud import Deployed, Group, Part, Vm
-from stoker.providers.azure.grounds import OwnGroups
 from stoker.providers.azure.watch import Watch
 
 READS_AN_HOUR = 12_000  # that Azure allows a login in a subscription

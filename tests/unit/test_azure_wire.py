@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import ProviderFailed
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.wire.recording import Recorder, recording
 from stoker.providers.azure.wire.replaying import Replay, answered, form
 from stoker.providers.azure.wire.scrubbing import CLIENT, SUBSCRIPTION, TENANT, Scrubber

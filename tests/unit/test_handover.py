@@ -17,7 +17,7 @@ from stoker.client.settings import from_environment
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model.handover import Handover, TeamStore
 from stoker.model.handover import read_handover as read_with
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 
 TEAM = Handover(
     "vision-team",
@@ -215,7 +215,7 @@ def test_no_name_reaches_outside_the_folder_of_workspaces(tmp_path: Path, name: 
 
 
 def test_an_account_written_by_hand_is_checked_field_by_field(tmp_path: Path) -> None:
-    from stoker.providers.azure.account import read_account
+    from stoker.providers.azure.account.account import read_account
 
     path = tmp_path / "azure.json"
     path.write_text(json.dumps({"subscription": "s", "regions": ["eastus"], "lease_s": 5, "open_ssh": True}))

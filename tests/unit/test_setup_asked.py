@@ -12,13 +12,14 @@ import pytest
 from stoker.errors import BadInput
 from stoker.model.groundwork import Asked
 from stoker.model.handover import TeamStore
-from stoker.providers.azure import setupasked, setupresources, setuproles, setupsite
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.setupcloud import SetupCloud
-from stoker.providers.azure.setupcompare import agrees, merged
-from stoker.providers.azure.setupresources import Wanted
-from stoker.providers.azure.setupsite import Site
-from stoker.providers.azure.setupworkspace import Workspace
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.setup import asked as setupasked
+from stoker.providers.azure.setup import resources, roles
+from stoker.providers.azure.setup import site as setupsite
+from stoker.providers.azure.setup.cloud import SetupCloud
+from stoker.providers.azure.setup.resources import Wanted, agrees, merged
+from stoker.providers.azure.setup.site import Site
+from stoker.providers.azure.setup.workspace import Workspace
 
 SUBSCRIPTION = "ae13b4a7-54c4-47f6-9977-3b2fb95ebcf6"
 SITE = Site(SUBSCRIPTION, "vision-team", ("westeurope",), "stoker_vision-team", "stokervision1", practitioners=("p",))
@@ -89,31 +90,31 @@ def test_names_are_the_same_each_time_and_fit_azures_rules() -> None:
     assert account == setupsite.default_account(SUBSCRIPTION.upper(), "a-very-long-name-of-a-workspace")
     assert setupasked.account(asked(account=account)) == account
     assert setupsite.default_account(SUBSCRIPTION, "other") != account
-    assert setuproles.own_role(SUBSCRIPTION, "a", "node") != setuproles.own_role(SUBSCRIPTION, "b", "node")
+    assert roles.own_role(SUBSCRIPTION, "a", "node") != roles.own_role(SUBSCRIPTION, "b", "node")
 
 
 def test_a_node_may_remove_its_group_and_nothing_else_may_be_given_away() -> None:
     """No role of a node writes anything, and what practitioners may assign is that role alone, to machines alone, in
     their own group alone."""
-    assert all(action.endswith(("/read", "/delete", "/deallocate/action")) for action in setuproles.NODE_ACTIONS)
-    condition = setuproles.only_for_nodes("role-id")
+    assert all(action.endswith(("/read", "/delete", "/deallocate/action")) for action in roles.NODE_ACTIONS)
+    condition = roles.only_for_nodes("role-id")
     assert condition.count("GuidEquals {role-id}") == condition.count("{'ServicePrincipal'}") == 2
-    given_away = [one for one in setuproles.PRACTITIONER_ACTIONS if one.startswith("Microsoft.Authorization/")]
+    given_away = [one for one in roles.PRACTITIONER_ACTIONS if one.startswith("Microsoft.Authorization/")]
     assert given_away == ["Microsoft.Authorization/*/read"]
-    rights = [one for one in setupresources.admission(SITE, "p") if one.kind == "role assignment"]
+    rights = [one for one in resources.admission(SITE, "p") if one.kind == "role assignment"]
     scopes = {role_of(one): one.id.partition("/providers/Microsoft.Authorization/")[0] for one in rights}
     assert scopes == {
-        setuproles.BLOB_CONTRIBUTOR: SITE.account_id,
-        setuproles.ACCESS_ADMINISTRATOR: SITE.group_of("p"),
+        roles.BLOB_CONTRIBUTOR: SITE.account_id,
+        roles.ACCESS_ADMINISTRATOR: SITE.group_of("p"),
         SITE.practitioner_role: SITE.group_of("p"),
         SITE.member_role: SITE.scope,
     }
     assert SITE.group_of("p") != SITE.group_of("q")
-    assert all(one.endswith("/read") for one in setuproles.MEMBER_ACTIONS), "in the subscription people only read"
+    assert all(one.endswith("/read") for one in roles.MEMBER_ACTIONS), "in the subscription people only read"
 
 
 def test_no_key_opens_the_storage_account_and_nothing_in_it_is_public() -> None:
-    account = next(one for one in setupresources.wanted(SITE, date(2026, 11, 16)) if one.kind == "storage account")
+    account = next(one for one in resources.wanted(SITE, date(2026, 11, 16)) if one.kind == "storage account")
     assert account.body["properties"]["allowSharedKeyAccess"] is False
     assert account.body["properties"]["allowBlobPublicAccess"] is False
 
@@ -127,7 +128,7 @@ def test_what_azure_adds_to_an_answer_makes_no_difference_and_what_it_changed_do
 
 def test_a_budget_keeps_the_month_it_began_in_and_a_group_the_tags_of_others() -> None:
     site = Site(SUBSCRIPTION, "w", ("westeurope",), "g", "a", budget=Decimal(5), mails=("a@b.org",))
-    kinds = {one.kind: one for one in setupresources.wanted(site, date(2026, 11, 16))}
+    kinds = {one.kind: one for one in resources.wanted(site, date(2026, 11, 16))}
     group, budget = kinds["resource group"], kinds["budget"]
     found = {"properties": {"timePeriod": {"startDate": "2025-01-01T00:00:00Z"}, "amount": 5}}
     assert merged(budget, found).body["properties"]["timePeriod"] == {"startDate": "2025-01-01T00:00:00Z"}
@@ -167,7 +168,7 @@ def test_a_hand_over_of_the_public_azure_needs_nothing_but_a_login() -> None:
         "tenant": "the-tenant",
         "workspace": "vision-team",
         "regions": ["westeurope", "eastus"],
-        "role": setuproles.own_role(SUBSCRIPTION, "vision-team", "node"),
-        "practitioner": setuproles.own_role(SUBSCRIPTION, "vision-team", "practitioner"),
+        "role": roles.own_role(SUBSCRIPTION, "vision-team", "node"),
+        "practitioner": roles.own_role(SUBSCRIPTION, "vision-team", "practitioner"),
     }
     assert {one.name for one in fields(Account)} >= found.accounts["azure"].keys(), "the provider reads all of it"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from twinasks import Asker
 
-from stoker.providers.azure import setuproles
+from stoker.providers.azure.setup import roles
 from stoker.twin.access import conditions
 from stoker.twin.refusal import Refused
 from stoker.twin.state import name_uuid
@@ -206,7 +206,7 @@ def test_a_condition_says_which_role_may_be_given_to_whom(azure: Asker) -> None:
 def test_a_condition_on_the_kind_of_principal_holds_for_giving_and_for_taking_back(azure: Asker) -> None:
     root = f"/subscriptions/{azure.cloud.subscription}/providers/Microsoft.Authorization/roleDefinitions"
     delegate, kind = "f58310d9-a9f6-439a-9e8d-f62e7b41a168", "Microsoft.Authorization/roleAssignments"
-    condition = setuproles.only_for_nodes(READER)
+    condition = roles.only_for_nodes(READER)
     given = {"principalId": "anna", "roleDefinitionId": f"{root}/{delegate}", "condition": condition}
     azure.ask("PUT", f"/providers/{kind}/{name_uuid('first')}", {"properties": {"principalType": "User", **given}})
     azure.group()

@@ -15,18 +15,18 @@ from stoker.model.entrance import Entrance, Said
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import naming, reach
-from stoker.providers.azure.account import NO_ACCOUNT, Account, check_ssh, check_way_out, read_account
-from stoker.providers.azure.booting import boot_text
-from stoker.providers.azure.catalogue import Catalogue
+from stoker.providers.azure.account.account import NO_ACCOUNT, Account, check_ssh, check_way_out, read_account
+from stoker.providers.azure.account.grounds import Ground, ground
+from stoker.providers.azure.account.spreading import Spreading
 from stoker.providers.azure.cloud import Cloud
-from stoker.providers.azure.grounds import Ground, ground
-from stoker.providers.azure.listed import listed
+from stoker.providers.azure.deployment.booting import boot_text
+from stoker.providers.azure.deployment.noderole import POWER_ROLE, role_of_nodes
+from stoker.providers.azure.deployment.scaleset import refuses_set
+from stoker.providers.azure.deployment.template import Machine, NodeSite, deployment
+from stoker.providers.azure.market.catalogue import Catalogue
+from stoker.providers.azure.market.listed import listed
+from stoker.providers.azure.market.prices import account_prices
 from stoker.providers.azure.naming import Place
-from stoker.providers.azure.noderole import POWER_ROLE, role_of_nodes
-from stoker.providers.azure.prices import account_prices
-from stoker.providers.azure.scaleset import refuses_set
-from stoker.providers.azure.spreading import Spreading
-from stoker.providers.azure.template import Machine, NodeSite, deployment
 from stoker.providers.azure.watch import Watch
 
 FEATURES = Features(

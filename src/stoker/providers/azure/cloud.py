@@ -10,12 +10,13 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from stoker.errors import ProviderFailed
-from stoker.providers.azure import naming, scaleset
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.clients import POLL_S, Clients, last_word, missing_error, speaking
+from stoker.providers.azure import naming
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.account.clients import POLL_S, Clients, last_word, missing_error, speaking
+from stoker.providers.azure.deployment import scaleset
+from stoker.providers.azure.deployment.template import COMPUTE, NETWORK
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.refusals import translated
-from stoker.providers.azure.template import COMPUTE, NETWORK
 
 DISKS = "2023-10-02"  # has versions of its own
 _VERSIONS = {

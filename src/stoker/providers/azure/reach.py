@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from stoker.errors import Conflict
 from stoker.model.entrance import Entrance, Said
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import Cloud
-from stoker.providers.azure.cloudinit import CONFIG
+from stoker.providers.azure.deployment.cloudinit import CONFIG
+from stoker.providers.azure.deployment.template import ADMIN
 from stoker.providers.azure.naming import Place
-from stoker.providers.azure.template import ADMIN
 
 FOLDER = "/var/lib/stoker/node"
 _AGENT = '"$(ls -t /var/lib/stoker/agent-*.pyz | head -n 1)"'

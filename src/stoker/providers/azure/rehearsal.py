@@ -19,8 +19,8 @@ from stoker.files.lock import is_held
 from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.listed import listed
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.market.listed import listed
 from stoker.providers.azure.wire.recording import SWITCH
 
 NAME = "azure-twin"  # of its entry point

@@ -8,9 +8,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from stoker.model.node import NodeSight, NodeState
-from stoker.providers.azure.catalogue import Catalogue
+from stoker.providers.azure.account.grounds import Ground, Holding
 from stoker.providers.azure.cloud import Cloud, Part, Starting
-from stoker.providers.azure.grounds import Ground, Holding
+from stoker.providers.azure.market.catalogue import Catalogue
 from stoker.providers.azure.naming import Place
 
 SPARE = timedelta(seconds=300)  # for a machine whose lease is over to save and remove itself

@@ -14,18 +14,20 @@ from pathlib import Path
 from stoker.errors import LoginFailed, NotAllowed, ProviderFailed, StokerError
 from stoker.model.finding import Finding, Verdict, failed
 from stoker.model.node import Need, Offer
-from stoker.providers.azure import images, naming, nobodys_key, setuproles
-from stoker.providers.azure.account import Account, check_ssh, check_way_out
-from stoker.providers.azure.catalogue import Catalogue
-from stoker.providers.azure.grounds import Ground, SharedGroup, ground
+from stoker.providers.azure import naming, nobodys_key
+from stoker.providers.azure.account.account import Account, check_ssh, check_way_out
+from stoker.providers.azure.account.grounds import Ground, SharedGroup, ground
+from stoker.providers.azure.deployment import images
+from stoker.providers.azure.deployment.noderole import POWER_ROLE
+from stoker.providers.azure.deployment.scaleset import refuses_set
+from stoker.providers.azure.deployment.template import Json, Machine, NodeSite, deployment
+from stoker.providers.azure.market.catalogue import Catalogue
+from stoker.providers.azure.market.prices import account_prices
 from stoker.providers.azure.naming import Place
-from stoker.providers.azure.noderole import POWER_ROLE
 from stoker.providers.azure.preflight import reading, rights
 from stoker.providers.azure.preflight.questions import Questions
-from stoker.providers.azure.prices import account_prices
-from stoker.providers.azure.scaleset import refuses_set
-from stoker.providers.azure.setupresources import ROLES_API
-from stoker.providers.azure.template import Json, Machine, NodeSite, deployment
+from stoker.providers.azure.setup import roles
+from stoker.providers.azure.setup.resources import ROLES_API
 
 SERVICES = (
     "Microsoft.Compute",
@@ -193,8 +195,8 @@ class Preflight:
         account = self._account
         if account.role:
             return account.role
-        own = setuproles.own_role(account.subscription, account.workspace, "node")
-        there = self._cloud.get(setuproles.role_id(account.subscription, own), ROLES_API)
+        own = roles.own_role(account.subscription, account.workspace, "node")
+        there = self._cloud.get(roles.role_id(account.subscription, own), ROLES_API)
         return own if there else POWER_ROLE
 
     def _tags(self, key: str) -> dict[str, str]:

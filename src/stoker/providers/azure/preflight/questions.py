@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import Any
 
 from stoker.errors import LoginFailed, NotFound
-from stoker.providers.azure.clients import POLL_S, missing_error, speaking
-from stoker.providers.azure.grounds import ground
+from stoker.providers.azure.account.clients import POLL_S, missing_error, speaking
+from stoker.providers.azure.account.grounds import ground
+from stoker.providers.azure.deployment.scaleset import SETS
+from stoker.providers.azure.deployment.template import COMPUTE
 from stoker.providers.azure.naming import Place
 from stoker.providers.azure.preflight.rights import Permission
-from stoker.providers.azure.scaleset import SETS
-from stoker.providers.azure.setupcloud import SetupCloud
-from stoker.providers.azure.template import COMPUTE
+from stoker.providers.azure.setup.cloud import SetupCloud
 
 Json = dict[str, Any]
 

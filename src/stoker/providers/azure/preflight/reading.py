@@ -9,8 +9,8 @@ from typing import Any
 
 from stoker.model.finding import Finding, Verdict
 from stoker.model.node import Offer
+from stoker.providers.azure.market.sizes import Size
 from stoker.providers.azure.preflight.rights import roles_for
-from stoker.providers.azure.sizes import Size
 
 SPOT, TOTAL = "lowPriorityCores", "cores"
 _SKEW_WARN_S, _SKEW_FAIL_S = 60.0, 300.0  # tokens begin and end by Azure's clock

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.wire.scrubbing import Scrubber
 
 SWITCH = "azure.record"  # beside azure.json: while it is there, it names the file to write to

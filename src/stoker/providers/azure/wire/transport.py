@@ -11,7 +11,7 @@ from requests import PreparedRequest, Response, Session
 from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.wire.recording import Recorder
 from stoker.providers.azure.wire.replaying import Replay, answered
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from stoker.errors import BadInput, ProviderFailed
-from stoker.providers.azure import snapshot
-from stoker.providers.azure.account import PUBLIC_PRICES, Account
-from stoker.providers.azure.listing import ADDRESS_PER_HOUR, PREMIUM, Listing, believed, read
+from stoker.providers.azure.account.account import PUBLIC_PRICES, Account
+from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market.listing import ADDRESS_PER_HOUR, PREMIUM, Listing, believed, read
 from stoker.providers.azure.wire.recording import Recorder
 from stoker.providers.azure.wire.replaying import Replay
 

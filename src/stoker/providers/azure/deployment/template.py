@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from stoker.providers.azure import images, scaleset
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.deployment import images, scaleset
+from stoker.providers.azure.market.sizes import Size
 from stoker.providers.azure.naming import VM, Place
-from stoker.providers.azure.sizes import Size
 
 # The first version of Compute that takes `Standard` as a security type; older ones refuse it unless the subscription
 # has the feature UseStandardSecurityType.

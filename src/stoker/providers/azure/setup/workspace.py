@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import ssl
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from stoker.errors import Conflict
 from stoker.model.groundwork import Asked, Piece, PieceState
 from stoker.model.handover import Handover, TeamStore
-from stoker.providers.azure import naming, setupasked, setuprates, setupresources, setupsite
-from stoker.providers.azure.account import PUBLIC_ARM, Account
-from stoker.providers.azure.setupcloud import SetupCloud
-from stoker.providers.azure.setupcompare import agrees, merged
-from stoker.providers.azure.setupresources import Wanted
-from stoker.providers.azure.setuproles import Json
-from stoker.providers.azure.setupsite import Site
+from stoker.providers.azure import naming
+from stoker.providers.azure.account.account import PUBLIC_ARM, Account
+from stoker.providers.azure.setup import asked as setupasked
+from stoker.providers.azure.setup import resources
+from stoker.providers.azure.setup import site as setupsite
+from stoker.providers.azure.setup.cloud import SetupCloud
+from stoker.providers.azure.setup.resources import Wanted, agrees, merged
+from stoker.providers.azure.setup.roles import Json
+from stoker.providers.azure.setup.site import Site
 
 Step = tuple[Piece, Callable[[], None]]
 
@@ -37,15 +44,15 @@ class Workspace:
         with, so that whoever makes them one by one sees what they need of each other. The price list is asked for
         `costs` only."""
         site = self.site
-        missing = self._cloud.unregistered(setupresources.NAMESPACES)
+        missing = self._cloud.unregistered(resources.NAMESPACES)
         yield _services(missing), partial(self._register, missing)
-        for one in setupresources.wanted(site, datetime.now(UTC).date()):
+        for one in resources.wanted(site, datetime.now(UTC).date()):
             piece, make = self._step(one, self._cloud.get(one.id, one.api))
             yield replace(piece, cost=self._rate()) if costs and one.by_use else piece, make
-        own = setupresources.administrator(site, self._cloud.me())
+        own = resources.administrator(site, self._cloud.me())
         yield self._step(own, self._cloud.assigned(own))
         for person in site.practitioners:
-            for one in setupresources.admission(site, person):
+            for one in resources.admission(site, person):
                 assigned = one.kind == "role assignment"
                 yield self._step(one, self._cloud.assigned(one) if assigned else self._cloud.get(one.id, one.api))
 
@@ -75,7 +82,7 @@ class Workspace:
         )
 
     def store_url(self) -> str:
-        found = self._cloud.get(self.site.account_id, setupresources.STORAGE_API) or {}
+        found = self._cloud.get(self.site.account_id, resources.STORAGE_API) or {}
         endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "")
         return f"{endpoint.rstrip('/')}/{self.site.container}" if endpoint else ""
 
@@ -121,7 +128,7 @@ class Workspace:
                 raise Conflict(f"the workspace {workspace} is in the group {name} already", hint="leave --group out")
             return name, tuple(filter(None, tags.get(setupsite.REGIONS, "").split(","))), home
         name = wanted or setupsite.default_group(workspace)
-        if self._cloud.get(naming.group_id(self._cloud.account.subscription, name), setupresources.GROUPS_API):
+        if self._cloud.get(naming.group_id(self._cloud.account.subscription, name), resources.GROUPS_API):
             raise Conflict(
                 f"there is a group {name} that no set-up of {workspace} has made",
                 hint="choose another name with --group, or another --workspace",
@@ -136,7 +143,7 @@ class Workspace:
         if accounts and account and account != accounts[0]:
             raise Conflict(f"the workspace's storage account is {accounts[0]} already", hint="leave --account out")
         place = naming.group_id(self._cloud.account.subscription, group)
-        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{setupsite.NETWORK}", setupresources.NETWORK_API)
+        found = self._cloud.get(f"{place}/providers/{_NETWORKS}/{setupsite.NETWORK}", resources.NETWORK_API)
         space = found["properties"]["addressSpace"]["addressPrefixes"] if found else ()
         return (accounts[0] if accounts else account), next(iter(space), "")
 
@@ -154,13 +161,13 @@ class Workspace:
 
     def _rate(self) -> str:
         account = self._cloud.account
-        rate = setuprates.usd_per_gb_month(account.prices, account.ca_file, self.site.regions[0])
+        rate = usd_per_gb_month(account.prices, account.ca_file, self.site.regions[0])
         return f"${rate.normalize():f} per GB" if rate is not None else "by use; the price list does not say"
 
 
 def _services(missing: list[str]) -> Piece:
     state = PieceState.MISSING if missing else PieceState.THERE
-    named = ", ".join(one.removeprefix("Microsoft.") for one in missing or setupresources.NAMESPACES)
+    named = ", ".join(one.removeprefix("Microsoft.") for one in missing or resources.NAMESPACES)
     return Piece("services", named, "a new subscription has to ask for them once", state)
 
 
@@ -183,3 +190,24 @@ def _login(tenant: str, public: bool) -> tuple[str, ...]:
     if public:
         return (f"az login --tenant {tenant}",)
     return (f"export AZURE_TENANT_ID={tenant} AZURE_CLIENT_ID=… AZURE_CLIENT_SECRET=…",)
+
+
+# What a gigabyte in the store costs, from Azure's public price list.
+
+_TIMEOUT_S = 10.0
+_METER, _PRODUCT = "Hot LRS Data Stored", "General Block Blob v2"
+
+
+def usd_per_gb_month(prices: str, ca_file: str, region: str) -> Decimal | None:
+    """Of the first gigabytes: from 51,200 on it is less. None where the list cannot be had, or does not say."""
+    words = {"serviceName": "Storage", "armRegionName": region, "meterName": _METER, "productName": _PRODUCT}
+    asked = " and ".join(f"{word} eq '{value}'" for word, value in words.items())
+    context = ssl.create_default_context(cafile=ca_file or None)
+    try:
+        url = f"{prices}?{urlencode({'$filter': asked})}"
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=context) as answer:
+            items = json.load(answer)["Items"]
+        first = [one for one in items if one["unitOfMeasure"] == "1 GB/Month" and not one["tierMinimumUnits"]]
+        return Decimal(str(first[0]["retailPrice"])) if first else None
+    except (OSError, ValueError, KeyError, TypeError, InvalidOperation):
+        return None  # a set-up does not wait for a price list

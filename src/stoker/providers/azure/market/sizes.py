@@ -8,7 +8,7 @@ from typing import Any
 
 from stoker.errors import JobInvalid, Problem
 from stoker.model.node import Need
-from stoker.providers.azure.gpus import Gpus, gpus_of, retired
+from stoker.providers.azure.market.gpus import Gpus, gpus_of, retired
 
 _NOT_CONFIDENTIAL = (
     "a size that is not confidential: Azure boots those only from images and disks made for them, which nodes "

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from stoker.errors import NotAllowed
-from stoker.providers.azure import setuproles
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import Cloud
-from stoker.providers.azure.setupcompare import agrees
-from stoker.providers.azure.setupresources import ROLES_API, node_role
+from stoker.providers.azure.setup import roles
+from stoker.providers.azure.setup.resources import ROLES_API, agrees, node_role
 
 # "Desktop Virtualization Power On Off Contributor": the smallest of Azure's own with which a machine ends its own cost.
 # It may deallocate, and delete nothing: the disk stays until somebody removes it.
@@ -18,8 +17,8 @@ def role_of_nodes(cloud: Cloud, account: Account) -> str:
     """Its id. A login that may not define roles gets the one of Azure's own that can do least harm."""
     if account.role:
         return account.role
-    role = setuproles.own_role(account.subscription, account.workspace, "node")
-    id, wanted = setuproles.role_id(account.subscription, role), node_role(account.subscription, account.workspace)
+    role = roles.own_role(account.subscription, account.workspace, "node")
+    id, wanted = roles.role_id(account.subscription, role), node_role(account.subscription, account.workspace)
     try:
         found = cloud.get(id, ROLES_API)
         if found is None or not agrees(wanted, found):

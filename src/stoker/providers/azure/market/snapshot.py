@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stoker.providers.azure.listing import Listing
+from stoker.providers.azure.market.listing import Listing
 
 FILE = Path(__file__).with_name("snapshot.json")
 

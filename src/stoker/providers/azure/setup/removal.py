@@ -9,13 +9,15 @@ from decimal import Decimal
 from functools import cached_property
 
 from stoker.model.groundwork import Asked, Piece, PieceState
-from stoker.providers.azure import naming, setupasked, setupresources, setupsite
-from stoker.providers.azure.account import PUBLIC_ARM
-from stoker.providers.azure.setupcloud import SetupCloud
-from stoker.providers.azure.setupresources import BUDGET_API, GROUPS_API, LOCKS_API, ROLES_API
-from stoker.providers.azure.setuproles import TITLES
-from stoker.providers.azure.setupsite import Site
-from stoker.providers.azure.template import COMPUTE
+from stoker.providers.azure import naming
+from stoker.providers.azure.account.account import PUBLIC_ARM
+from stoker.providers.azure.deployment.template import COMPUTE
+from stoker.providers.azure.setup import asked as setupasked
+from stoker.providers.azure.setup import resources, site
+from stoker.providers.azure.setup.cloud import SetupCloud
+from stoker.providers.azure.setup.resources import BUDGET_API, GROUPS_API, LOCKS_API, ROLES_API
+from stoker.providers.azure.setup.roles import TITLES
+from stoker.providers.azure.setup.site import Site
 
 _LOOKS, _PAUSE_S = 5, 2.0  # Azure's lists lag behind what was done
 _ACCOUNTS = "Microsoft.Storage/storageAccounts"
@@ -54,12 +56,12 @@ class Removal:
         assert self._subscription  # asks for it, before anything else
         for name in cloud.node_groups(workspace):
             yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(self._group_id(name), GROUPS_API)
-        people = [name for name, _, _ in cloud.set_up_groups(setupsite.PEOPLE, workspace)]
+        people = [name for name, _, _ in cloud.set_up_groups(site.PEOPLE, workspace)]
         for group in people:
             for id, name in cloud.node_machines(group, workspace):
                 yield _piece("machines of a run", name, PieceState.LIVE), self._deletes(id, COMPUTE)
         roles = self._site.titles
-        team = [name for name, _, _ in cloud.set_up_groups(setupsite.SETUP, workspace)]
+        team = [name for name, _, _ in cloud.set_up_groups(site.SETUP, workspace)]
         for id, role, principal in cloud.assignments_of(list(roles)):
             if any(f"/resourcegroups/{name}/".lower() in id.lower() for name in team):
                 continue  # it goes with its group, whose lock keeps it until then
@@ -83,7 +85,7 @@ class Removal:
             yield _piece("lock", lock.rsplit("/", 1)[-1]), self._deletes(lock, LOCKS_API)
         yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
         for kind, name, tags in self._cloud.inside(group):
-            ours = tags.get(setupsite.SETUP) == workspace
+            ours = tags.get(site.SETUP) == workspace
             piece = _piece(_WORDS.get(kind, kind), name, PieceState.THERE if ours else PieceState.FOREIGN)
             yield self._weighed(piece, group) if sizes and kind == _ACCOUNTS else piece, _nothing
 
@@ -91,7 +93,7 @@ class Removal:
         """What is there of a practitioner's machines and of the set-up goes with the group; the rest is somebody's."""
         yield _piece("resource group", group), self._deletes(self._group_id(group), GROUPS_API)
         for kind, name, tags in self._cloud.inside(group):
-            if tags.get(setupsite.PEOPLE) == workspace:
+            if tags.get(site.PEOPLE) == workspace:
                 yield _piece(_WORDS.get(kind, kind), name), _nothing
             elif not naming.marks(tags, workspace) and not name.startswith("stoker-"):
                 yield _piece(_WORDS.get(kind, kind), name, PieceState.FOREIGN), _nothing
@@ -102,11 +104,11 @@ class Removal:
         return replace(piece, size_bytes=size, cost="" if size is not None else "unknown")
 
     def _size(self, id: str) -> int | None:
-        found = self._cloud.get(id, setupresources.STORAGE_API) or {}
+        found = self._cloud.get(id, resources.STORAGE_API) or {}
         endpoint = found.get("properties", {}).get("primaryEndpoints", {}).get("blob", "").rstrip("/")
         own = self._cloud.account
         values: Mapping[str, str] = {} if own.arm == PUBLIC_ARM else {"authority": own.login, "ca_file": own.ca_file}
-        return self._cloud.stored_bytes(f"{endpoint}/{setupsite.CONTAINER}", values) if endpoint else None
+        return self._cloud.stored_bytes(f"{endpoint}/{site.CONTAINER}", values) if endpoint else None
 
     def _deletes(self, id: str, api: str) -> Callable[[], None]:
         return lambda: self._cloud.delete(id, api)

@@ -15,15 +15,15 @@ from stoker.model.groundwork import Asked, Option, Piece, PieceState
 from stoker.model.handover import Handover
 from stoker.model.home import Home
 from stoker.model.node import Need
-from stoker.providers.azure import setupasked
-from stoker.providers.azure.account import Account, read_account
-from stoker.providers.azure.handedover import FORM
+from stoker.providers.azure.account.account import Account, read_account
+from stoker.providers.azure.account.handedover import FORM
 from stoker.providers.azure.preflight import Preflight
 from stoker.providers.azure.preflight.questions import Questions
 from stoker.providers.azure.rehearsal import twin_account
-from stoker.providers.azure.setupcloud import open_cloud
-from stoker.providers.azure.setupremoval import Removal
-from stoker.providers.azure.setupworkspace import Workspace
+from stoker.providers.azure.setup import asked as setupasked
+from stoker.providers.azure.setup.cloud import open_cloud
+from stoker.providers.azure.setup.removal import Removal
+from stoker.providers.azure.setup.workspace import Workspace
 from stoker.providers.azure.wire.recording import SWITCH, recording
 
 

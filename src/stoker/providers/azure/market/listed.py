@@ -5,11 +5,11 @@ from __future__ import annotations
 from decimal import Decimal
 
 from stoker.model.node import Need, Offer
-from stoker.providers.azure import snapshot
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.gpus import gpus_of
-from stoker.providers.azure.listing import ADDRESS_PER_HOUR, Listing
-from stoker.providers.azure.sizes import Size, fits
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market.gpus import gpus_of
+from stoker.providers.azure.market.listing import ADDRESS_PER_HOUR, Listing
+from stoker.providers.azure.market.sizes import Size, fits
 
 # Name, vCPUs, memory in GB, GPUs: as Azure's pages of sizes have them.
 _SIZES = (

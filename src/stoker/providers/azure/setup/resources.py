@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import date
+from typing import Any
 
-from stoker.providers.azure import naming, setuproles
-from stoker.providers.azure.setuproles import Json
-from stoker.providers.azure.setupsite import NETWORK, PEOPLE, REGIONS, SETUP, SUBNET, Site
-from stoker.providers.azure.template import shared_network
+from stoker.providers.azure import naming
+from stoker.providers.azure.deployment.template import shared_network
+from stoker.providers.azure.setup import roles
+from stoker.providers.azure.setup.roles import Json
+from stoker.providers.azure.setup.site import NETWORK, PEOPLE, REGIONS, SETUP, SUBNET, Site
 
 NAMESPACES = ("Microsoft.Compute", "Microsoft.ManagedIdentity", "Microsoft.Network", "Microsoft.Storage")
 GROUPS_API, STORAGE_API = "2024-03-01", "2023-05-01"
@@ -61,7 +64,7 @@ def wanted(site: Site, today: date) -> list[Wanted]:
 
 def admission(site: Site, person: str) -> list[Wanted]:
     """What one practitioner needs: a group that is theirs alone, and each right at the narrowest scope there is."""
-    group, condition = site.group_of(person), setuproles.only_for_nodes(site.node_role)
+    group, condition = site.group_of(person), roles.only_for_nodes(site.node_role)
     body = {"location": site.regions[0], "tags": {PEOPLE: site.workspace}}
     machines, access = "makes and removes machines, in this group alone", "lets machines remove themselves"
     return [
@@ -69,22 +72,22 @@ def admission(site: Site, person: str) -> list[Wanted]:
         *(one for region in site.regions if not site.network for one in _own_network(site, group, region)),
         _assignment(site, site.scope, site.member_role, person, "sees which sizes there are"),
         _assignment(site, group, site.practitioner_role, person, machines),
-        _assignment(site, group, setuproles.ACCESS_ADMINISTRATOR, person, access, condition),
-        _assignment(site, site.account_id, setuproles.BLOB_CONTRIBUTOR, person, "reads and writes runs and data"),
+        _assignment(site, group, roles.ACCESS_ADMINISTRATOR, person, access, condition),
+        _assignment(site, site.account_id, roles.BLOB_CONTRIBUTOR, person, "reads and writes runs and data"),
         *([_assignment(site, site.network_id, site.network_role, person, "uses the network")] if site.network else ()),
     ]
 
 
 def administrator(site: Site, principal: str) -> Wanted:
     """An owner may do anything but look into the store: for that even they need a role."""
-    return _assignment(site, site.account_id, setuproles.BLOB_READER, principal, "you see how much data there is")
+    return _assignment(site, site.account_id, roles.BLOB_READER, principal, "you see how much data there is")
 
 
 def node_role(subscription: str, workspace: str) -> Json:
     """The definition of the role that nodes have, which is made with a workspace or with its first node."""
     meaning = "May remove or deallocate a machine of Stoker. Each machine has it for itself alone."
     title = f"Stoker node of {_of(subscription, workspace)}"
-    return setuproles.definition(subscription, title, meaning, setuproles.NODE_ACTIONS)
+    return roles.definition(subscription, title, meaning, roles.NODE_ACTIONS)
 
 
 def _of(subscription: str, workspace: str) -> str:
@@ -106,10 +109,10 @@ def _roles(site: Site) -> list[Wanted]:
     joining = "May put machines into the network."
     return [
         node,
-        _role(site, site.practitioner_role, making, setuproles.PRACTITIONER_ACTIONS, "people may have machines"),
-        _role(site, site.member_role, reading, setuproles.MEMBER_ACTIONS, "people may see what there is"),
+        _role(site, site.practitioner_role, making, roles.PRACTITIONER_ACTIONS, "people may have machines"),
+        _role(site, site.member_role, reading, roles.MEMBER_ACTIONS, "people may see what there is"),
         *(
-            [_role(site, site.network_role, joining, setuproles.NETWORK_ACTIONS, "people may use the network")]
+            [_role(site, site.network_role, joining, roles.NETWORK_ACTIONS, "people may use the network")]
             if site.network
             else ()
         ),
@@ -118,7 +121,7 @@ def _roles(site: Site) -> list[Wanted]:
 
 def _role(site: Site, role: str, meaning: str, actions: tuple[str, ...], why: str) -> Wanted:
     title = f"{site.titles[role]} of {_of(site.subscription, site.workspace)}"
-    body = setuproles.definition(site.subscription, title, meaning, actions)
+    body = roles.definition(site.subscription, title, meaning, actions)
     return Wanted("role", site.role_id(role), ROLES_API, body, why, name=title)
 
 
@@ -222,8 +225,8 @@ def _assignment(site: Site, scope: str, role: str, principal: str, why: str, con
     properties: Json = {"principalId": principal, "roleDefinitionId": site.role_id(role)}
     if condition:
         properties |= {"condition": condition, "conditionVersion": "2.0"}
-    title = setuproles.TITLES.get(role) or f"{site.titles[role]} of {site.workspace}"
-    name = setuproles.assignment_name(scope, role, principal)
+    title = roles.TITLES.get(role) or f"{site.titles[role]} of {site.workspace}"
+    name = roles.assignment_name(scope, role, principal)
     return Wanted(
         "role assignment",
         f"{scope}/providers/Microsoft.Authorization/roleAssignments/{name}",
@@ -232,3 +235,34 @@ def _assignment(site: Site, scope: str, role: str, principal: str, why: str, con
         why,
         name=f"{title} for {principal}",
     )
+
+
+# What is there of a resource beside what is wanted of it. Pure.
+
+
+def merged(one: Wanted, found: Json) -> Wanted:
+    """What to ask for where something is there: others' tags stay, and so does what cannot be changed."""
+    body = dict(one.body)
+    if "location" in body:
+        body["location"] = found.get("location") or body["location"]
+    if "tags" in body:
+        body["tags"] = {**(found.get("tags") or {}), **body["tags"]}
+    if one.first:
+        kept = {name: found["properties"][name] for name in one.first if name in found.get("properties", {})}
+        body["properties"] = {**body["properties"], **kept}
+    return replace(one, id=found.get("id") or one.id, body=body)
+
+
+def agrees(wanted: Any, found: Any) -> bool:
+    """Whether what was found is what is wanted; Azure answers with more than it was told, and with other capitals."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(agrees(value, found.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list | tuple):
+        if not isinstance(found, list | tuple) or len(wanted) != len(found):
+            return False
+        if all(isinstance(one, str) for one in wanted):
+            return sorted(one.lower() for one in wanted) == sorted(str(one).lower() for one in found)
+        return all(agrees(one, other) for one, other in zip(wanted, found, strict=True))
+    if isinstance(wanted, str):
+        return isinstance(found, str) and wanted.lower() == found.lower()
+    return bool(wanted == found)

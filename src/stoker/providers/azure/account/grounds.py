@@ -9,11 +9,11 @@ from typing import Protocol
 
 from stoker.errors import Locked, NameTaken, NotAllowed
 from stoker.providers.azure import naming
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import Cloud, Group, Part, Vm
+from stoker.providers.azure.deployment.template import NETWORK, SSH_RULE, shared_network, ssh_rules
 from stoker.providers.azure.naming import Marks, Place
 from stoker.providers.azure.refusals import TAKEN_HINT
-from stoker.providers.azure.template import NETWORK, SSH_RULE, shared_network, ssh_rules
 
 _SET = "virtualMachineScaleSets"
 # What may be left of a machine, and what holds it: Azure refuses to delete it until that is gone. An identity nobody

@@ -13,9 +13,9 @@ from stoker.model import layout
 from stoker.model.home import Home
 from stoker.model.node import NodeRequest
 from stoker.providers.azure.cloud import FORCED
-from stoker.providers.azure.cloudinit import Boot, custom_data
+from stoker.providers.azure.deployment.cloudinit import Boot, custom_data
+from stoker.providers.azure.deployment.template import COMPUTE, NodeSite
 from stoker.providers.azure.node.release import MACHINE
-from stoker.providers.azure.template import COMPUTE, NodeSite
 from stoker.stores.access import Access
 from stoker.stores.opening import open_access
 from stoker.stores.sealed import seal

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stoker.errors import NotSetUp
-from stoker.providers.azure.account import PUBLIC_LOGIN, Account
+from stoker.providers.azure.account.account import PUBLIC_LOGIN, Account
 from stoker.providers.azure.refusals import translated
 from stoker.providers.azure.wire.replaying import ReplayCredential
 

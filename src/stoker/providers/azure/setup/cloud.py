@@ -10,12 +10,14 @@ from typing import Any
 
 from stoker.errors import Conflict, NotFound, StokerError
 from stoker.model.groundwork import Asked
-from stoker.providers.azure import naming, scaleset, setupasked
-from stoker.providers.azure.account import Account
-from stoker.providers.azure.clients import missing_error, speaking
+from stoker.providers.azure import naming
+from stoker.providers.azure.account.account import Account
+from stoker.providers.azure.account.clients import missing_error, speaking
 from stoker.providers.azure.cloud import Cloud
-from stoker.providers.azure.setupresources import Wanted
-from stoker.providers.azure.setuproles import Json
+from stoker.providers.azure.deployment import scaleset
+from stoker.providers.azure.setup import asked as setupasked
+from stoker.providers.azure.setup.resources import Wanted
+from stoker.providers.azure.setup.roles import Json
 from stoker.stores.credential import Credential
 from stoker.stores.opening import open_store
 

@@ -6,7 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from decimal import Decimal
 
-from stoker.providers.azure import naming, setuproles
+from stoker.providers.azure import naming
+from stoker.providers.azure.setup import roles
 
 SETUP = "stoker-setup"  # the tag of everything that the set-up makes, with the workspace's name
 REGIONS = "stoker-regions"  # the tag of the group in which the regions are kept
@@ -69,19 +70,19 @@ class Site:
 
     @property
     def node_role(self) -> str:
-        return setuproles.own_role(self.subscription, self.workspace, "node")
+        return roles.own_role(self.subscription, self.workspace, "node")
 
     @property
     def practitioner_role(self) -> str:
-        return setuproles.own_role(self.subscription, self.workspace, "practitioner")
+        return roles.own_role(self.subscription, self.workspace, "practitioner")
 
     @property
     def member_role(self) -> str:
-        return setuproles.own_role(self.subscription, self.workspace, "member")
+        return roles.own_role(self.subscription, self.workspace, "member")
 
     @property
     def network_role(self) -> str:
-        return setuproles.own_role(self.subscription, self.workspace, "network")
+        return roles.own_role(self.subscription, self.workspace, "network")
 
     @property
     def titles(self) -> dict[str, str]:
@@ -94,7 +95,7 @@ class Site:
         }
 
     def role_id(self, role: str) -> str:
-        return setuproles.role_id(self.subscription, role)
+        return roles.role_id(self.subscription, role)
 
     def inside(self, kind: str, name: str) -> str:
         return f"{self.group_id}/providers/{kind}/{name}"

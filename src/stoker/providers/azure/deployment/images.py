@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stoker.providers.azure.sizes import Size
+from stoker.providers.azure.market.sizes import Size
 
 PLAIN = "Canonical:0001-com-ubuntu-server-jammy:22_04-lts-gen2:latest"  # a tenth of the next: it boots sooner
 GENERATION_1 = "Canonical:0001-com-ubuntu-server-jammy:22_04-lts:latest"

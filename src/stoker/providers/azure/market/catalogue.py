@@ -7,11 +7,11 @@ from decimal import ROUND_DOWN, Decimal
 
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.node import Need, Offer
-from stoker.providers.azure import sizes
-from stoker.providers.azure.account import Account
+from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import Cloud, Vm
-from stoker.providers.azure.listing import PREMIUM, STANDARD
-from stoker.providers.azure.prices import PriceList
+from stoker.providers.azure.market import sizes
+from stoker.providers.azure.market.listing import PREMIUM, STANDARD
+from stoker.providers.azure.market.prices import PriceList
 
 _SIZES_KEPT_S = 3600.0
 _LEAST = Decimal("0.00001")  # what Azure takes for a price, and how exact it wants one

@@ -1,6 +1,6 @@
 """Writes the snapshot of prices anew, from the list:
 
-python -m stoker.providers.azure.refresh [--url URL] [--ca-file FILE] [--out FILE] [REGION …]
+python -m stoker.providers.azure.market.refresh [--url URL] [--ca-file FILE] [--out FILE] [REGION …]
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stoker.errors import ProviderFailed
-from stoker.providers.azure import snapshot
-from stoker.providers.azure.account import PUBLIC_PRICES
-from stoker.providers.azure.prices import PriceList
+from stoker.providers.azure.account.account import PUBLIC_PRICES
+from stoker.providers.azure.market import snapshot
+from stoker.providers.azure.market.prices import PriceList
 
-_HOW = "read from the price list by `python -m stoker.providers.azure.refresh`"
+_HOW = "read from the price list by `python -m stoker.providers.azure.market.refresh`"
 
 
 def refresh(regions: Sequence[str], prices: PriceList, out: Path) -> int:

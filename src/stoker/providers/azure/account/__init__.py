@@ -1,0 +1,1 @@
+"""Which Azure to use: logins, clients, and where the nodes of an account are."""

@@ -1,0 +1,1 @@
+"""Which sizes Azure offers and what they cost."""
