@@ -296,7 +296,7 @@ def api_page() -> str:
 def openapi() -> dict[str, Any]:
     """The description of a server over an empty home. Nothing is started."""
     from stoker.server.api.app import build
-    from stoker.server.database import Database
+    from stoker.server.records.database import Database
     from stoker.server.service import assemble
     from stoker.server.settings import Settings
 

@@ -14,7 +14,7 @@ from services import KEY, Azurite, S3Server
 from stoker.errors import StokerError
 from stoker.model import layout
 from stoker.server.api import logs
-from stoker.server.removal import remove_run
+from stoker.server.removals.removals import remove_run
 from stoker.stores import Store
 from stoker.stores.azure.containers import container_of
 from stoker.stores.azure.rights import service_sas

@@ -12,7 +12,7 @@ from shell import Shell
 
 from stoker.model import layout, wire
 from stoker.model.run import Run, RunState
-from stoker.server.datasettable import DatasetRecord
+from stoker.server.records.datasettable import DatasetRecord
 from stoker.stores import sealed
 from stoker.stores.folder.store import FolderStore
 

@@ -20,8 +20,8 @@ from stoker.model.job import Job
 from stoker.model.run import Attempt, AttemptState, Run
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.model.wire import dump, load
-from stoker.server.clock import Clock
-from stoker.server.heritage import Heritage
+from stoker.server.results.heritage import Heritage
+from stoker.server.rounds.outside import Clock
 from stoker.stores.opening import open_store
 
 SCRIPT = """

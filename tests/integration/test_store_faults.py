@@ -12,7 +12,7 @@ import pytest
 from faultproxy import FaultProxy, Kind, run_proxy
 from services import Azurite, S3Server
 from stoker.errors import AlreadyThere, Corrupt, FileChanged, Missing, StoreDenied, StoreFailed, StoreUnavailable
-from stoker.server.removal import remove_run
+from stoker.server.removals.removals import remove_run
 from stoker.stores import Store
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant

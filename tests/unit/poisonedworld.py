@@ -19,21 +19,19 @@ from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.model.orders import Wish
 from stoker.model.report import Phase, Report
 from stoker.model.run import Run
-from stoker.server.accesses import Accesses
-from stoker.server.clock import Clock
-from stoker.server.database import Database
-from stoker.server.keychain import open_keychain
-from stoker.server.leases import Leases
-from stoker.server.ledger import Ledger
-from stoker.server.limits import LimitBook
-from stoker.server.performer import Performer
-from stoker.server.reconciler import Reconciler
-from stoker.server.recorder import Recorder
-from stoker.server.signing import Signing
-from stoker.server.stores import Stores
-from stoker.server.storetable import StoreTable
-from stoker.server.vault import Vault
-from stoker.server.visits import Visits
+from stoker.server.records.database import Database
+from stoker.server.records.recorder import Recorder, Signing
+from stoker.server.records.storetable import StoreTable
+from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.ledger import Ledger
+from stoker.server.rounds.limits import LimitBook
+from stoker.server.rounds.outside import Clock
+from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.reconciler import Reconciler
+from stoker.server.stores.accesses import Accesses
+from stoker.server.stores.keychain import Vault, open_keychain
+from stoker.server.stores.stores import Stores
+from stoker.server.visits.wishes import Visits
 from stoker.testing.fake_provider import FakeProvider
 
 Make = Callable[..., Run]

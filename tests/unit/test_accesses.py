@@ -15,12 +15,12 @@ from stoker.model.home import Home
 from stoker.model.orders import DataOrder
 from stoker.model.run import Attempt, AttemptState, Run
 from stoker.providers.azure.deployment.booting import boot_ticket, signed_url
-from stoker.server.accesses import Accesses
-from stoker.server.clock import Clock
-from stoker.server.database import Database
-from stoker.server.keychain import Keychain
-from stoker.server.stores import Stores
-from stoker.server.storetable import StoreTable, read_copy
+from stoker.server.records.database import Database
+from stoker.server.records.storetable import StoreTable, read_copy
+from stoker.server.rounds.outside import Clock
+from stoker.server.stores.accesses import Accesses
+from stoker.server.stores.keychain import Keychain
+from stoker.server.stores.stores import Stores
 from stoker.stores import sealed
 from stoker.stores.access import Access
 from stoker.stores.azure.client import sas_expires_at

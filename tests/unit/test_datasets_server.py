@@ -14,11 +14,11 @@ import pytest
 from stoker.errors import Corrupt, DatasetChanging, DatasetRefused, Missing, NotFound
 from stoker.model import layout, wire
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
-from stoker.server.database import Database
-from stoker.server.datasets import Datasets
-from stoker.server.datasettable import DatasetRecord, DatasetTable
-from stoker.server.keychain import Keychain
-from stoker.server.signing import Signing
+from stoker.server.data.datasets import Datasets
+from stoker.server.records.database import Database
+from stoker.server.records.datasettable import DatasetRecord, DatasetTable
+from stoker.server.records.recorder import Signing
+from stoker.server.stores.keychain import Keychain
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 

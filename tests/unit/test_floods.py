@@ -20,9 +20,9 @@ from stoker.model.node import NodeSight, NodeState
 from stoker.model.orders import Notice
 from stoker.model.report import Climb, Effort, Kept, Measured, MetricSummary, Outcome, Phase, Report
 from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
-from stoker.server.database import MOST_OF_A_KIND, Database
-from stoker.server.timeline import MOST_EVENTS, agent_events
-from stoker.server.timeline import MOST_OF_A_KIND as MOST_OF_AN_AGENT
+from stoker.server.records.database import MOST_OF_A_KIND, Database
+from stoker.server.rounds.reports import MOST_EVENTS, agent_events
+from stoker.server.rounds.reports import MOST_OF_A_KIND as MOST_OF_AN_AGENT
 from stoker.testing.memory_store import MemoryStore
 
 Make = Callable[..., Run]

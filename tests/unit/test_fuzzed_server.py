@@ -33,12 +33,11 @@ from stoker.model.orders import Orders, VisitEnd, Wish, Wishes
 from stoker.model.report import Measured, Outcome, Phase, Report
 from stoker.model.run import Event, Run, RunState
 from stoker.model.snapshot import Snapshot
-from stoker.server import outside
 from stoker.server.api import checkpoints, logs, metrics
-from stoker.server.landing import land
-from stoker.server.parcels import brought
-from stoker.server.removal import remove_run
-from stoker.server.timeline import agent_events
+from stoker.server.removals.removals import remove_run
+from stoker.server.results.parcels import brought, land
+from stoker.server.rounds import outside
+from stoker.server.rounds.reports import agent_events
 from stoker.stores import Store
 from stoker.stores.access import Access
 from stoker.testing.memory_store import MemoryStore

@@ -17,8 +17,8 @@ from stoker.model.checkpoint import CheckpointSet, Fence
 from stoker.model.run import Attempt, AttemptState, Run
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump, load
-from stoker.server.clock import Clock
-from stoker.server.heritage import Heritage
+from stoker.server.results.heritage import Heritage
+from stoker.server.rounds.outside import Clock
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 

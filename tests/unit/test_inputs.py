@@ -16,12 +16,12 @@ from stoker.model.dataset import DataFile, DatasetVersion, Manifest
 from stoker.model.job import DataMode, Job
 from stoker.model.orders import DataOrder
 from stoker.model.store import KnownStore
-from stoker.server.database import Database
-from stoker.server.datasets import Datasets
-from stoker.server.datasettable import DatasetTable
-from stoker.server.inputs import Asked, Pinned, pin
-from stoker.server.keychain import Keychain
-from stoker.server.signing import Signing
+from stoker.server.data.datasets import Datasets
+from stoker.server.data.inputs import Asked, Pinned, pin
+from stoker.server.records.database import Database
+from stoker.server.records.datasettable import DatasetTable
+from stoker.server.records.recorder import Signing
+from stoker.server.stores.keychain import Keychain
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 

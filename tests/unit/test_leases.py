@@ -18,13 +18,13 @@ from stoker.model.money import UNLIMITED, Fuse
 from stoker.model.node import Features
 from stoker.model.orders import Wish
 from stoker.model.run import Attempt, AttemptState, Run, RunState
-from stoker.server.accesses import Accesses
-from stoker.server.clock import Clock
-from stoker.server.database import Database
-from stoker.server.keychain import Keychain
-from stoker.server.leases import Leases
-from stoker.server.stores import Stores
-from stoker.server.storetable import StoreTable
+from stoker.server.records.database import Database
+from stoker.server.records.storetable import StoreTable
+from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.outside import Clock
+from stoker.server.stores.accesses import Accesses
+from stoker.server.stores.keychain import Keychain
+from stoker.server.stores.stores import Stores
 from stoker.testing.fake_provider import FakeProvider
 
 Make = Callable[..., Run]

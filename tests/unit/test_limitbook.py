@@ -10,8 +10,8 @@ import pytest
 
 from stoker.model.money import Limit, Period, Spell
 from stoker.model.run import Run, RunState
-from stoker.server.database import Database
-from stoker.server.limits import LimitBook
+from stoker.server.records.database import Database
+from stoker.server.rounds.limits import LimitBook
 
 Make = Callable[..., Run]
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)

@@ -11,8 +11,8 @@ from stoker.model import layout
 from stoker.model.run import Attempt, AttemptState, Run
 from stoker.server.api.logs import _offset_at
 from stoker.server.api.metrics import MOST_LINES, _page, last_step
-from stoker.server.lines import MOST_UNREADABLE, PIECE_BYTES
-from stoker.server.timeline import agent_events
+from stoker.server.results.lines import MOST_UNREADABLE, PIECE_BYTES
+from stoker.server.rounds.reports import agent_events
 from stoker.testing.memory_store import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

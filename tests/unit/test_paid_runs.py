@@ -9,7 +9,7 @@ import pytest
 from stories import Told, story
 
 from stoker.model.run import Run
-from stoker.server.database import Database
+from stoker.server.records.database import Database
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from stoker.model.checkpoint import CheckpointSet, Fence
 from stoker.model.run import Run
 from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
-from stoker.server.parcels import newest_set
+from stoker.server.results.parcels import newest_set
 from stoker.testing.memory_store import MemoryStore
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

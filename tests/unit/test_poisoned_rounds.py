@@ -23,7 +23,7 @@ from stoker.model.node import NodeRequest
 from stoker.model.orders import Wish
 from stoker.model.report import Outcome, Phase, Report
 from stoker.model.run import AttemptState, Event, Run, RunState
-from stoker.server import deciding
+from stoker.server.rounds import deciding
 
 
 @pytest.fixture

@@ -17,15 +17,14 @@ from stoker.model.job import Job
 from stoker.model.run import Run, RunState, Start
 from stoker.model.sharedvenv import lock_of, users_of
 from stoker.model.store import FOLDER
-from stoker.server.arrivals import Arrivals
-from stoker.server.database import Database
-from stoker.server.environments import remove_unused
-from stoker.server.ledger import Ledger
-from stoker.server.recorder import Recorder
-from stoker.server.removals import Removals
-from stoker.server.shelf import Shelf
-from stoker.server.signing import Signing
-from stoker.server.unusedcode import UnusedCode
+from stoker.server.code.arrivals import Arrivals
+from stoker.server.code.environments import remove_unused
+from stoker.server.code.shelf import Shelf
+from stoker.server.code.unused import UnusedCode
+from stoker.server.records.database import Database
+from stoker.server.records.recorder import Recorder, Signing
+from stoker.server.removals.removals import Removals
+from stoker.server.rounds.ledger import Ledger
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 
@@ -118,7 +117,7 @@ def test_nothing_of_removed_runs_is_left(world: World) -> None:
 def test_one_run_that_has_to_stay_keeps_all(
     world: World, facts: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stoker.server.removals.LANDING_S", 0.0)
+    monkeypatch.setattr("stoker.server.removals.removals.LANDING_S", 0.0)
 
     async def live() -> None:
         runs = [await world.add(1), await world.add(2, **facts), await world.add(3)]

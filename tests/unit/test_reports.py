@@ -13,8 +13,8 @@ from stoker.model import layout, wire
 from stoker.model.job import Job
 from stoker.model.report import Outcome, Phase, Report
 from stoker.model.run import Attempt, AttemptState, Run, RunState
-from stoker.server.clock import Clock
-from stoker.server.reports import Reports
+from stoker.server.rounds.outside import Clock
+from stoker.server.rounds.reports import Reports
 from stoker.stores import Store
 from stoker.testing.memory_store import MemoryStore
 

@@ -11,7 +11,7 @@ import pytest
 from stoker.errors import Corrupt, Missing
 from stoker.model import layout, wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
-from stoker.server.shelf import Shelf
+from stoker.server.code.shelf import Shelf
 from stoker.stores.objects.segments import SEGMENT_BYTES
 from stoker.stores.trees.blobstream import Item, blob_stream
 from stoker.stores.trees.bundle import GLANCE_BYTES, SMALL_BYTES, Bundle

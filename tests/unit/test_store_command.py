@@ -10,9 +10,9 @@ import pytest
 from stoker.cli.commands.setup.secret import credential
 from stoker.errors import BadInput, StoreDenied, StoreFailed
 from stoker.model.store import StoreFinding, Verdict, checked_name, works
-from stoker.server import reach as reaching
-from stoker.server.reach import Reach, endpoint
-from stoker.server.storecheck import Subject, check, clock
+from stoker.server.stores import reach as reaching
+from stoker.server.stores.check import Subject, check, clock
+from stoker.server.stores.reach import Reach, endpoint
 from stoker.stores import Store, Stored
 from stoker.testing.memory_store import MemoryStore
 

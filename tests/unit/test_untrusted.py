@@ -21,7 +21,7 @@ from stoker.model.orders import VisitEnd, Wishes
 from stoker.model.report import Effort, Measured, MetricSummary, Phase, Report
 from stoker.model.run import Event
 from stoker.model.snapshot import Entry, Snapshot
-from stoker.server.lines import lines
+from stoker.server.results.lines import lines
 from stoker.testing.memory_store import MemoryStore
 
 WRITTEN = [Report, Snapshot, CheckpointSet, Fence, VisitEnd, Wishes, Event, Measured]

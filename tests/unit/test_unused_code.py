@@ -14,9 +14,9 @@ from stoker.errors import StoreUnavailable, Unanswered
 from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.store import FOLDER
-from stoker.server.arrivals import PATIENCE_S, Arrivals
-from stoker.server.shelf import Shelf
-from stoker.server.unusedcode import UnusedCode
+from stoker.server.code.arrivals import PATIENCE_S, Arrivals
+from stoker.server.code.shelf import Shelf
+from stoker.server.code.unused import UnusedCode
 from stoker.stores import Store
 from stoker.stores.trees.blobstream import blob_stream
 from stoker.testing.memory_store import MemoryStore

@@ -25,15 +25,15 @@ from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
 from stoker.files.lock import claim
 from stoker.model.home import Home
 from stoker.server.api.app import build
-from stoker.server.database import Database
-from stoker.server.doorkeeper import guarded
-from stoker.server.keychain import open_keychain
-from stoker.server.listening import own_socket, port_socket
-from stoker.server.logtext import log_to
-from stoker.server.privacy import close_home, make_private
-from stoker.server.rebuild import rebuild
+from stoker.server.door.doorkeeper import guarded
+from stoker.server.door.listening import own_socket, port_socket
+from stoker.server.door.logtext import log_to
+from stoker.server.door.privacy import close_home, make_private
+from stoker.server.records.database import Database
+from stoker.server.records.rebuild import rebuild
 from stoker.server.service import assemble
 from stoker.server.settings import Settings, from_environment
+from stoker.server.stores.keychain import open_keychain
 
 log = logging.getLogger("stoker.server")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from stoker.errors import StokerError, StoreFailed
-from stoker.server.clock import Clock
-from stoker.server.outside import call_far
+from stoker.server.rounds.outside import Clock, call_far
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing
 

@@ -7,32 +7,30 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.providers import Provider, Setup, load
-from stoker.server.accesses import Accesses
-from stoker.server.arrivals import Arrivals
-from stoker.server.clock import Clock
-from stoker.server.database import Database
-from stoker.server.datasets import Datasets
-from stoker.server.datasettable import DatasetTable
-from stoker.server.heritage import Heritage
-from stoker.server.housekeeping import Housekeeping
-from stoker.server.identity import server_id
-from stoker.server.keychain import Keychain, open_keychain
-from stoker.server.leases import Leases
-from stoker.server.ledger import Ledger
-from stoker.server.limits import LimitBook
-from stoker.server.performer import Performer
-from stoker.server.reconciler import Reconciler
-from stoker.server.recorder import Recorder
-from stoker.server.removals import Removals
+from stoker.server.code.arrivals import Arrivals
+from stoker.server.code.shelf import Shelves
+from stoker.server.code.unused import UnusedCode
+from stoker.server.data.datasets import Datasets
+from stoker.server.door.identity import server_id
+from stoker.server.records.database import Database
+from stoker.server.records.datasettable import DatasetTable
+from stoker.server.records.recorder import Recorder, Signing
+from stoker.server.records.storetable import StoreTable
+from stoker.server.removals.housekeeping import Housekeeping
+from stoker.server.removals.removals import Removals
+from stoker.server.results.heritage import Heritage
+from stoker.server.results.sizes import Weighing
+from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.ledger import Ledger
+from stoker.server.rounds.limits import LimitBook
+from stoker.server.rounds.outside import Clock
+from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.reconciler import Reconciler
 from stoker.server.settings import Settings
-from stoker.server.shelf import Shelves
-from stoker.server.signing import Signing
-from stoker.server.sizes import Weighing
-from stoker.server.stores import Stores
-from stoker.server.storetable import StoreTable
-from stoker.server.unusedcode import UnusedCode
-from stoker.server.vault import Vault
-from stoker.server.visits import Visits
+from stoker.server.stores.accesses import Accesses
+from stoker.server.stores.keychain import Keychain, Vault, open_keychain
+from stoker.server.stores.stores import Stores
+from stoker.server.visits.wishes import Visits
 
 
 @dataclass(frozen=True, slots=True)

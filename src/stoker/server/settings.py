@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stoker.errors import BadInput
 from stoker.model.home import Home
-from stoker.server.keychain import WAYS
+from stoker.server.stores.keychain import WAYS
 
 
 @dataclass(frozen=True, slots=True)

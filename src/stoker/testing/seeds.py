@@ -9,7 +9,7 @@ from stoker.model.home import Home
 from stoker.model.job import Job
 from stoker.model.report import MetricSummary, Outcome
 from stoker.model.run import Attempt, AttemptState, Run, RunState
-from stoker.server.database import Database
+from stoker.server.records.database import Database
 
 
 def fill(home: Path, runs: int) -> None:

@@ -15,7 +15,7 @@ from stoker.model.money import BudgetState, Limit, LimitState, Period
 from stoker.model.run import Run
 from stoker.server.api.reading import body
 from stoker.server.api.shape import answer, gives, service_of, takes
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 
 router = APIRouter(tags=["budgets"])

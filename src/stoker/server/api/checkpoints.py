@@ -13,7 +13,7 @@ from stoker.errors import Malformed, Missing
 from stoker.model import layout, untrusted
 from stoker.model.checkpoint import CheckpointSet
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 from stoker.stores import Store
 
 router = APIRouter(tags=["checkpoints"])

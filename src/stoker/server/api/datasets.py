@@ -9,9 +9,9 @@ from fastapi import APIRouter, Query, Request, Response
 from stoker.model.dataset import DatasetVersion
 from stoker.server.api.reading import Bounds, check_json, read_bytes
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
-from stoker.server.contentremoval import Removed
-from stoker.server.datasets import DatasetStart, refused_while_used
-from stoker.server.outside import call, call_briefly
+from stoker.server.data.datasets import DatasetStart, refused_while_used
+from stoker.server.data.removal import Removed
+from stoker.server.rounds.outside import call, call_briefly
 
 router = APIRouter(tags=["datasets"])
 _MANIFEST = Bounds(1 << 30, 40_000_000)  # about ten million files

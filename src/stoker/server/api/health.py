@@ -12,9 +12,10 @@ from fastapi import APIRouter, Query, Request, Response
 from stoker import __version__
 from stoker.errors import Conflict
 from stoker.model.proof import LEAST_NONCE, MOST_NONCE, proof
-from stoker.server import accesses, signing
 from stoker.server.api.shape import answer, gives, service_of
-from stoker.server.outside import call
+from stoker.server.records import recorder
+from stoker.server.rounds.outside import call
+from stoker.server.stores import accesses
 
 router = APIRouter(tags=["server"])
 
@@ -58,7 +59,7 @@ async def forget_credentials(request: Request) -> Response:
     service = service_of(request)
     if open_runs := [run.name for run in service.ledger.open if not run.state.ended]:
         raise Conflict(f"`{open_runs[0]}` is under way", hint=f"end it first: `stoker cancel {open_runs[0]}`")
-    names = [signing.NAME, accesses.SEAL, *(f"store {store.name}" for store in service.stores.all)]
+    names = [recorder.NAME, accesses.SEAL, *(f"store {store.name}" for store in service.stores.all)]
     for name in names:
         await call(service.keychain.forget, name)
     return answer({"forgotten": len(names)})

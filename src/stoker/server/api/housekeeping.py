@@ -13,7 +13,7 @@ from stoker.model.run import Run
 from stoker.model.sizes import Sizes
 from stoker.server.api.reading import body
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 
 router = APIRouter(tags=["housekeeping"])
 

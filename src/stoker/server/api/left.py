@@ -15,7 +15,7 @@ from stoker.engine.resuming import spared
 from stoker.errors import StokerError
 from stoker.model.node import NodeSight
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 
 router = APIRouter(tags=["nodes"])

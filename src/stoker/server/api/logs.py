@@ -14,8 +14,8 @@ from stoker.errors import Malformed, Missing, StoreFailed, Unanswered
 from stoker.model import layout, untrusted
 from stoker.model.run import Attempt, Run
 from stoker.server.api.shape import BYTES, MOST_BYTES, MOST_COUNTED, OUTSIDE, answer, gives, service_of
-from stoker.server.lines import MOST_UNREADABLE, lines
-from stoker.server.outside import call
+from stoker.server.results.lines import MOST_UNREADABLE, lines
+from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 from stoker.stores import Store
 from stoker.stores.pacing import NEAR, pacing

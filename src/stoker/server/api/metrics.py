@@ -14,8 +14,8 @@ from stoker.model import layout, untrusted, wire
 from stoker.model.report import Measured
 from stoker.model.run import Run
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of
-from stoker.server.lines import MOST_UNREADABLE, lines
-from stoker.server.outside import call
+from stoker.server.results.lines import MOST_UNREADABLE, lines
+from stoker.server.rounds.outside import call
 from stoker.stores import Store
 
 router = APIRouter(tags=["metrics"])

@@ -23,7 +23,7 @@ from stoker.server.admission import admit
 from stoker.server.api.metrics import last_step
 from stoker.server.api.reading import body
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 
 router = APIRouter(tags=["money"])

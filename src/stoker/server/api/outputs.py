@@ -11,10 +11,10 @@ from fastapi.responses import StreamingResponse
 
 from stoker.model.run import Run
 from stoker.model.snapshot import Entry
-from stoker.server import parcels
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
-from stoker.server.outside import call
-from stoker.server.parcels import Parcel
+from stoker.server.results import parcels
+from stoker.server.results.parcels import Parcel
+from stoker.server.rounds.outside import call
 from stoker.stores import Store
 from stoker.stores.transfer.readahead import open_in_order
 from stoker.stores.trees.blobstream import blob_stream

@@ -12,7 +12,7 @@ from fastapi import Request
 from stoker.errors import BadInput, TooLarge
 from stoker.model.fields import Problems
 from stoker.server.api.kinds import kind_for
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 
 T = TypeVar("T")
 

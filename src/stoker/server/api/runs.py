@@ -22,10 +22,10 @@ from stoker.model.submission import Submission
 from stoker.server.admission import admit, check_terminal, no_effect, to_store
 from stoker.server.api.reading import body
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes
-from stoker.server.inputs import Asked, Pinned, pin
-from stoker.server.outside import call
+from stoker.server.data.inputs import Asked, Pinned, pin
+from stoker.server.rounds.outside import call
+from stoker.server.rounds.reports import agent_events
 from stoker.server.service import Service
-from stoker.server.timeline import agent_events
 
 router = APIRouter(tags=["runs"])
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,78}[a-z0-9])?")

@@ -13,8 +13,8 @@ from stoker.model.fields import shown
 from stoker.model.snapshot import EntryKind, Snapshot, checked_path
 from stoker.server.api.reading import Bounds, body
 from stoker.server.api.shape import BYTES, OUTSIDE, answer, gives, service_of, takes
-from stoker.server.outside import call
-from stoker.server.shelf import Shelf
+from stoker.server.code.shelf import Shelf
+from stoker.server.rounds.outside import call
 
 router = APIRouter(tags=["snapshots"])
 _IN_MEMORY_BYTES = 8 << 20

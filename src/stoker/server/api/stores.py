@@ -12,7 +12,7 @@ from stoker.errors import Conflict
 from stoker.model.store import KnownStore, StoreFinding, works
 from stoker.server.api.reading import body
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
 from stoker.server.service import Service
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import check_credential, locate
@@ -61,7 +61,7 @@ async def add(request: Request) -> Response:
     credential = Credential(given.credential, dict(given.values))
     url, _ = service.stores.check_new(given.name, given.url, given.moved_from)
     check_credential(locate(url), credential)
-    from stoker.server.storetrial import try_new  # HTTP clients would slow down every start of a server
+    from stoker.server.stores.check import try_new  # HTTP clients would slow down every start of a server
 
     findings = await call(try_new, url, credential, service.settings.access_s, given.shared) if given.check else []
     if not works(findings):
@@ -80,7 +80,7 @@ async def add(request: Request) -> Response:
 async def check(request: Request, name: str) -> Response:
     """Tries it for everything Stoker asks of a store. Leaves nothing behind."""
     service = service_of(request)
-    from stoker.server.storetrial import try_known  # as above
+    from stoker.server.stores.check import try_known  # as above
 
     findings = await call(try_known, service.stores, name, service.settings.access_s)
     return answer({"ok": works(findings), "findings": findings})

@@ -18,8 +18,8 @@ from stoker.model.run import Attempt, Run
 from stoker.providers import reachable
 from stoker.server.api.reading import body
 from stoker.server.api.shape import BYTES, OUTSIDE, answer, gives, service_of, takes
-from stoker.server.following import Following
-from stoker.server.outside import call
+from stoker.server.rounds.outside import call
+from stoker.server.visits.following import Following
 
 router = APIRouter(tags=["visits"])
 

@@ -10,7 +10,7 @@ from stoker.agent.machine.tenant import Tenancy
 from stoker.model import layout
 from stoker.model.home import Home
 from stoker.providers.azure.node.release import Release
-from stoker.server.identity import server_id
+from stoker.server.door.identity import server_id
 from stoker.stores import sealed
 from stoker.testing.memory_store import MemoryStore
 

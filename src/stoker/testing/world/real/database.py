@@ -10,8 +10,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
 from stoker.model.run import Event, Run
-from stoker.server.database import Change, Database
-from stoker.server.migrations import migrate
+from stoker.server.records.database import Change, Database
+from stoker.server.records.migrations import migrate
 
 
 class WorldDatabase(Database):

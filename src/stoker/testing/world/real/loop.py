@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
-from stoker.server.clock import Clock
+from stoker.server.rounds.outside import Clock
 from stoker.testing.world.timeline import Timeline, moment
 
 CALL_S = 0.02  # that a call to the outside takes, where nothing hangs

@@ -12,19 +12,17 @@ from stoker.engine.decision import Decision
 from stoker.errors import StokerError
 from stoker.model.home import Home
 from stoker.model.run import Run
-from stoker.server.accesses import Accesses
-from stoker.server.keychain import Keychain
-from stoker.server.leases import Leases
-from stoker.server.ledger import Ledger
-from stoker.server.limits import LimitBook
-from stoker.server.performer import Performer
-from stoker.server.reconciler import Reconciler
-from stoker.server.recorder import Recorder
-from stoker.server.signing import Signing
-from stoker.server.stores import Stores
-from stoker.server.storetable import StoreTable
-from stoker.server.vault import Vault
-from stoker.server.visits import Visits
+from stoker.server.records.recorder import Recorder, Signing
+from stoker.server.records.storetable import StoreTable
+from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.ledger import Ledger
+from stoker.server.rounds.limits import LimitBook
+from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.reconciler import Reconciler
+from stoker.server.stores.accesses import Accesses
+from stoker.server.stores.keychain import Keychain, Vault
+from stoker.server.stores.stores import Stores
+from stoker.server.visits.wishes import Visits
 from stoker.testing.world.real.database import WorldDatabase
 from stoker.testing.world.real.loop import VirtualClock, VirtualLoop
 from stoker.testing.world.real.provider import WorldProvider

@@ -1,0 +1,1 @@
+"""Datasets of a workspace and what runs read of them."""

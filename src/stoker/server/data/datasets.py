@@ -1,0 +1,150 @@
+"""The datasets of a workspace: which versions there are, what is in them, and which one a name means."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from stoker.errors import Conflict, Corrupt, DatasetRefused, Missing, NotFound
+from stoker.model import layout, wire
+from stoker.model.dataset import DatasetVersion, Manifest, checked_name, manifest_id, reference
+from stoker.model.fields import nearest
+from stoker.server.data.removal import ContentRemoval, Removed
+from stoker.server.records.datasettable import DatasetTable
+from stoker.server.records.recorder import Signing
+from stoker.stores import Store
+
+OpenStore = Callable[[str], Store]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetStart:
+    """What a client has to know before it sends content. `mark` goes with the registration: it changes when content
+    is removed from the store, and what was seen there before may be gone."""
+
+    store: str
+    mark: str
+    newest: DatasetVersion | None = None
+
+
+class Datasets:
+    """Called from several threads. `default` names the store of those who name none."""
+
+    def __init__(
+        self, table: DatasetTable, open_store: OpenStore, default: Callable[[], str], signing: Signing
+    ) -> None:
+        self._table = table
+        self._open = open_store
+        self._signing = signing
+        self._default = default
+        self._removal = ContentRemoval()
+        self._lock = threading.Lock()
+
+    def start(self, name: str, store: str) -> DatasetStart:
+        checked_name(name)
+        store = store or self._default()
+        self._open(store)
+        return DatasetStart(store, self._removal.mark(store), self._table.find(reference(name)))
+
+    def register(self, version: DatasetVersion, data: bytes, mark: str) -> DatasetVersion:
+        """Keeps the manifest, gives the version its number. The same files again give the same version.
+
+        Raises Conflict where content was removed from the store since the mark was given: look again, then repeat.
+        """
+        manifest = Manifest.from_bytes(data)
+        if manifest.to_bytes() != data:
+            raise DatasetRefused("the manifest is not in its one form", hint="use the same version of Stoker")
+        if not manifest.files:
+            raise DatasetRefused(f"the dataset `{version.name}` would have no files")
+        if own := next((file.key for file in manifest.files if file.key and layout.is_ours(file.key)), ""):
+            raise DatasetRefused(f"`{own}` is Stoker's own, and cannot be part of the dataset `{version.name}`")
+        store = self._open(version.store)
+        with self._lock:
+            self._removal.check(version.store, mark)
+            store.put(layout.manifest(version.name, manifest_id(data)), data)
+            added = self._table.add(
+                replace(
+                    version,
+                    name=checked_name(version.name),
+                    id=manifest_id(data),
+                    files=len(manifest.files),
+                    size_bytes=manifest.size_bytes,
+                )
+            )
+            self._record(added.name, added.store)
+        return added
+
+    def resolve(self, text: str) -> DatasetVersion:
+        """`name`, `name@3` or `name@<hash>`. Raises NotFound, with what may have been meant."""
+        wanted = reference(text)
+        found = self._table.find(wanted)
+        if found is None:
+            raise self._unknown(text, wanted.name)
+        return found
+
+    def versions(self, name: str = "") -> list[DatasetVersion]:
+        """By name, newest first. Raises NotFound where there is none of this name."""
+        found = self._table.versions(name)
+        if name and not found:
+            raise self._unknown(name, name)
+        return found
+
+    def in_store(self, store: str) -> list[DatasetVersion]:
+        return self._table.versions(store=store)
+
+    def manifest(self, version: DatasetVersion) -> bytes:
+        """Its text, which has the hash it should have."""
+        again = f"put it again: `stoker data put FOLDER --name {version.name}`"
+        try:
+            data = self._open(version.store).get(version.manifest)
+        except Missing:
+            raise Missing(f"the store `{version.store}` has lost the manifest of {version.ref}", hint=again) from None
+        if manifest_id(data) != version.id:
+            raise Corrupt(f"the manifest of {version.ref} is damaged: its bytes have another hash", hint=again)
+        return data
+
+    def remove(self, versions: list[DatasetVersion]) -> Removed:
+        """The versions, and the content that no other version names. Files registered in place are left alone."""
+        removed = Removed()
+        for name in dict.fromkeys(version.store for version in versions):
+            here = [version for version in versions if version.store == name]
+            store = self._open(name)
+            with ExitStack() as removal:
+                with self._lock:  # no registration may be between its check and its manifest
+                    removal.enter_context(self._removal.under_way(name))
+                    self._table.remove(here)
+                    for dataset in {version.name for version in here}:
+                        self._record(dataset, name)
+                kept = {version.manifest for version in self._table.versions(store=name)}
+                for dataset in dict.fromkeys(version.name for version in here):
+                    manifests = {version.manifest for version in here if version.name == dataset} - kept
+                    removed += self._removal.remove(store, dataset, manifests)
+        return removed
+
+    def _record(self, name: str, store: str) -> None:
+        """The store's copy of what the database knows of it."""
+        record = self._table.record(name, store)
+        key = layout.dataset_record(name)
+        if record.versions:
+            self._open(store).put(key, self._signing.sign(store, key, wire.dump(record)))
+        else:
+            self._open(store).delete(key)
+
+    def _unknown(self, text: str, name: str) -> NotFound:
+        names = self._table.names()
+        if name in names:
+            numbers = ", ".join(str(version.number) for version in self._table.versions(name)[:10])
+            return NotFound(f"there is no `{text}`", hint=f"versions of `{name}`: {numbers}")
+        near = nearest(name, names)
+        hint = f"did you mean `{near}`?" if near else "see all with `stoker data ls`"
+        return NotFound(f"there is no dataset called `{name}`", hint=hint)
+
+
+def refused_while_used(version: DatasetVersion, runs: list[str]) -> Conflict:
+    named = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
+    return Conflict(
+        f"{version.ref} was used by {named}: without it they cannot be repeated",
+        hint=f"`stoker data rm {version.ref} --force` removes it all the same",
+    )

@@ -1,0 +1,176 @@
+"""What a run reads besides paths of its node, pinned when it is submitted: every attempt and rerun gets the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from posixpath import commonpath
+from urllib.parse import urlsplit
+
+from stoker.errors import BadInput, Corrupt, JobInvalid, NotFound, Problem, StokerError, StoreFailed
+from stoker.model import layout
+from stoker.model.dataset import DataFile, DatasetVersion, Manifest
+from stoker.model.job import DataInput, Job
+from stoker.model.orders import DataOrder
+from stoker.server.data.datasets import Datasets
+from stoker.server.stores.stores import Stores
+from stoker.stores.kinds import locate, without_secrets
+
+WEB = ("http", "https")
+_NO_STORE = "a URL of http:// or https://, or one inside a store; add that with `stoker store add`"
+
+
+@dataclass(slots=True)
+class Pinned:
+    """`listings` are the lists of files that were made for this run, by the keys they go to in its own store."""
+
+    inputs: dict[str, DataOrder] = field(default_factory=dict)
+    listings: dict[str, bytes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The run that asks. `pins` are the versions that an earlier one had; `shares_files` says that its nodes reach the
+    folders of this computer."""
+
+    job: Job
+    run_id: str
+    store: str
+    pins: Mapping[str, str]
+    shares_files: bool
+
+
+def pin(asked: Asked, datasets: Datasets, stores: Stores) -> Pinned:
+    """Reads manifests, and lists what is named by a URL. Raises JobInvalid with everything that is not there."""
+    found = Pinned()
+    problems: list[Problem] = []
+    for name, given in asked.job.data.items():
+        where = f"data.{name}.dataset" if given.dataset else f"data.{name}"
+        try:
+            order = _pin(name, given, asked, datasets, stores, found)
+        except (NotFound, BadInput, StoreFailed) as error:
+            problems.append(Problem(where, f"`{given.dataset or given.path}`", _spelled(error)))
+            continue
+        if order:
+            found.inputs[name] = order
+            problems += _reach_problems(where, order, asked, stores)
+            problems += _shard_problems(name, order, asked.job.nodes)
+    if problems:
+        raise JobInvalid(problems)
+    return found
+
+
+def _pin(
+    name: str, given: DataInput, asked: Asked, datasets: Datasets, stores: Stores, found: Pinned
+) -> DataOrder | None:
+    """None for a path."""
+    if given.dataset:
+        version = datasets.resolve(asked.pins.get(name) or given.dataset)
+        manifest = Manifest.from_bytes(datasets.manifest(version))
+        return _of_version(given, version, manifest, asked.store)
+    url = given.path or ""
+    if "://" not in url or url.startswith("file://"):
+        return None
+    place = _in_store(url, stores)
+    if place:
+        manifest = _listed(url, *place, stores)
+        if asked.pins.get(name, manifest.id) != manifest.id:
+            raise Corrupt("what it was then: the store has other files there by now")
+        key = layout.listing(asked.run_id, name)
+        found.listings[key] = manifest.to_bytes()
+        return _of_files(given, without_secrets(url), place[0], manifest, key, asked.store)
+    if urlsplit(url).scheme not in WEB:
+        raise BadInput(_NO_STORE)
+    return DataOrder(label=without_secrets(url), mode=given.mode, url=url, sha256=given.sha256 or "")
+
+
+def _of_version(given: DataInput, version: DatasetVersion, manifest: Manifest, store: str) -> DataOrder:
+    root = "" if version.store == store else layout.elsewhere(version.store, "")
+    return DataOrder(
+        label=version.ref,
+        mode=given.mode,
+        shard=given.shard,
+        dataset=f"{version.name}@{version.id}",
+        store=version.store,
+        root=root,
+        manifest=root + version.manifest,
+        id=version.id,
+        reads=(layout.dataset(version.name), *_reads(manifest)),
+        files=version.files,
+        size_bytes=version.size_bytes,
+    )
+
+
+def _of_files(given: DataInput, label: str, name: str, manifest: Manifest, key: str, store: str) -> DataOrder:
+    return DataOrder(
+        label=label,
+        mode=given.mode,
+        store=name,
+        root="" if name == store else layout.elsewhere(name, ""),
+        manifest=key,
+        id=manifest.id,
+        reads=_reads(manifest),
+        files=len(manifest.files),
+        size_bytes=manifest.size_bytes,
+    )
+
+
+def _in_store(url: str, stores: Stores) -> tuple[str, str] | None:
+    """The name of the store that the URL leads into, and the key there."""
+    try:
+        wanted = locate(url)
+    except BadInput:
+        return None
+    for store in stores.all:
+        there = locate(store.url)
+        same = (wanted.kind, wanted.endpoint, wanted.container) == (there.kind, there.endpoint, there.container)
+        if same and not wanted.local and wanted.prefix.startswith(there.prefix):
+            return store.name, wanted.prefix.removeprefix(there.prefix).rstrip("/")
+    return None
+
+
+def _listed(url: str, name: str, key: str, stores: Stores) -> Manifest:
+    """Everything below the key, or the one file that it is."""
+    store = stores.open(name)
+    below = f"{key}/" if key else ""
+    rows = [
+        DataFile(one.key.removeprefix(below), one.size_bytes, key=one.key, etag=one.etag)
+        for one in store.list(key)
+        if not layout.is_ours(one.key)  # code, records and runs are nobody's data
+    ]
+    if not rows and key:
+        beside = (one for one in store.list(key.rpartition("/")[0]) if one.key == key)
+        rows = [DataFile(key.rpartition("/")[2], one.size_bytes, key=key, etag=one.etag) for one in beside]
+    if not rows:
+        raise NotFound(f"something in the store `{name}`: it has nothing at {without_secrets(url)}")
+    return Manifest(rows)
+
+
+def _reads(manifest: Manifest) -> tuple[str, ...]:
+    """No more than the files need: the folder of what lies where it was found."""
+    places = [file.key for file in manifest.files if file.key]
+    return (_folder_of(places),) if places else ()
+
+
+def _folder_of(keys: Iterable[str]) -> str:
+    folders = [key.rpartition("/")[0] for key in keys]
+    folder = commonpath(folders) if all(folders) else ""
+    return f"{folder}/" if folder else ""
+
+
+def _reach_problems(where: str, order: DataOrder, asked: Asked, stores: Stores) -> list[Problem]:
+    if not order.store or asked.shares_files or not locate(stores.named(order.store).url).local:
+        return []
+    expected = f"a store that `{asked.job.on}` can reach: `{order.store}` is a folder of this computer"
+    return [Problem(where, f"`{order.label}`", expected)]
+
+
+def _shard_problems(name: str, order: DataOrder, nodes: int) -> list[Problem]:
+    if not order.shard or order.files >= nodes:
+        return []
+    expected = f"at least one file for each of {nodes} nodes; {order.label} has {order.files}"
+    return [Problem(f"data.{name}.shard", "`true`", expected)]
+
+
+def _spelled(error: StokerError) -> str:
+    return error.message + (f"; {error.hint}" if error.hint else "")

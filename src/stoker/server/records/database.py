@@ -1,0 +1,336 @@
+"""What should happen, in SQL: runs with their facts, and their timelines. Every write is one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    union_all,
+    update,
+)
+from sqlalchemy.exc import DatabaseError
+
+from stoker.errors import Conflict, DatabaseUnusable
+from stoker.model import wire
+from stoker.model.dataset import DatasetVersion
+from stoker.model.run import Event, Run, RunState
+from stoker.server.records.migrations import migrate
+
+_META = MetaData()
+_RUNS = Table(
+    "runs",
+    _META,
+    Column("id", String, primary_key=True),
+    Column("name", String),
+    Column("experiment", String),
+    Column("number", Integer),
+    Column("state", String),
+    Column("is_open", Boolean),
+    Column("submission", String),
+    Column("facts", Text),
+)
+_EXPERIMENTS = Table("experiments", _META, Column("name", String, primary_key=True), Column("last_number", Integer))
+_EVENTS = Table(
+    "events",
+    _META,
+    Column("run_id", String, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("at", String),
+    Column("kind", String),
+    Column("text", Text),
+)
+
+_REMOVED = Table("removed_runs", _META, Column("id", String, primary_key=True), Column("facts", Text))
+_REMOVALS = Table(
+    "removals",
+    _META,
+    Column("id", String, primary_key=True),
+    Column("name", String),
+    Column("store", String),
+    Column("snapshot", String),
+)
+
+Change = tuple[Run, Sequence[Event]]
+
+MOST_OF_A_KIND = 200  # events in the timeline of one run: of more, the first few and the newest
+_FIRST_OF_A_KIND = 50
+_LONGEST_TEXT = 8000
+
+
+class Removal(NamedTuple):
+    """A run that is gone, and where it was kept."""
+
+    id: str
+    name: str
+    store: str
+    snapshot: str
+
+
+class Database:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @classmethod
+    def open(cls, path: Path) -> Database:
+        """Raises DatabaseUnusable when the file is damaged or was written by a newer Stoker."""
+        engine = create_engine(
+            f"sqlite:///{path}", connect_args={"timeout": 30, "check_same_thread": False}, hide_parameters=True
+        )
+        event.listen(engine, "connect", _set_up_sqlite)
+        try:
+            with engine.begin() as connection:
+                _check_sqlite(connection)
+                migrate(connection)
+        except DatabaseError as error:
+            engine.dispose()
+            raise DatabaseUnusable(f"the database {path} is damaged: {error.orig}") from error
+        return cls(engine)
+
+    @property
+    def engine(self) -> Engine:
+        """For the tables that have a file of their own."""
+        return self._engine
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def add(self, run: Run, submission: str, events: Iterable[Event]) -> Run:
+        """A new run gets its number, and a name where it has none. The same submission again gives the same run."""
+        with self._engine.begin() as connection:
+            known = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.submission == submission)).scalar()
+            if known:
+                return _run(known)
+            _check_start(connection, run)
+            run = _numbered(connection, run)
+            connection.execute(insert(_RUNS).values(_row(run) | {"submission": submission}))
+            _add_events(connection, run, events)
+        return run
+
+    def save(self, changes: Iterable[Change]) -> None:
+        with self._engine.begin() as connection:
+            for run, events in changes:
+                connection.execute(update(_RUNS).where(_RUNS.c.id == run.id).values(_row(run)))
+                _add_events(connection, run, events)
+
+    def restore(self, runs: Iterable[Run]) -> None:
+        """Runs read back from the store into an empty database."""
+        rows = [_row(run) for run in runs]
+        with self._engine.begin() as connection:
+            if rows:
+                connection.execute(insert(_RUNS), rows)
+
+    def remove(self, run_ids: Iterable[str]) -> None:
+        """All of them or none. What they have cost is remembered, and that something of them may be in their stores."""
+        with self._engine.begin() as connection:
+            for run_id in run_ids:
+                facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.id == run_id)).scalar()
+                if not facts:
+                    continue
+                run = _run(facts)
+                if run.spells:
+                    bare = replace(run, attempts=(), packages={}, metrics={}, inputs={}, data={}, data_marks={})
+                    connection.execute(insert(_REMOVED).values(id=run.id, facts=wire.dump(bare).decode()))
+                left = {"id": run.id, "name": run.name, "store": run.store, "snapshot": run.snapshot}
+                connection.execute(insert(_REMOVALS).values(left))
+                connection.execute(delete(_EVENTS).where(_EVENTS.c.run_id == run_id))
+                connection.execute(delete(_RUNS).where(_RUNS.c.id == run_id))
+
+    def removals(self) -> list[Removal]:
+        """Of which something may still be in a store."""
+        with self._engine.connect() as connection:
+            return [Removal(*row) for row in connection.execute(select(_REMOVALS).order_by(_REMOVALS.c.id))]
+
+    def forget_removals(self, run_ids: Iterable[str]) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(delete(_REMOVALS).where(_REMOVALS.c.id.in_(list(run_ids))))
+
+    def find(self, name: str) -> Run | None:
+        with self._engine.connect() as connection:
+            facts = connection.execute(select(_RUNS.c.facts).where(_RUNS.c.name == name)).scalar()
+        return _run(facts) if facts else None
+
+    def open_runs(self) -> list[Run]:
+        query = select(_RUNS.c.facts).where(_RUNS.c.is_open).order_by(_RUNS.c.id)
+        with self._engine.connect() as connection:
+            return [_run(facts) for facts in connection.execute(query).scalars()]
+
+    def names(self) -> list[str]:
+        """All names, newest run first: for finding the one that was meant."""
+        with self._engine.connect() as connection:
+            return list(connection.execute(select(_RUNS.c.name).order_by(_RUNS.c.id.desc()).limit(5000)).scalars())
+
+    def page(self, limit: int, before: str, experiment: str, state: str) -> list[dict[str, Any]]:
+        """Newest first, in wire form: a page of a thousand runs is passed on, not understood. `state` may be `active`:
+        not ended. `packages` are left out: they are long, and a list does not show them."""
+        query = select(_RUNS.c.facts).order_by(_RUNS.c.id.desc()).limit(limit)
+        if before:
+            query = query.where(_RUNS.c.id < before)
+        if experiment:
+            query = query.where(_RUNS.c.experiment == experiment)
+        if state:
+            states = [one for one in RunState if not one.ended] if state == "active" else [state]
+            query = query.where(_RUNS.c.state.in_([str(one) for one in states]))
+        with self._engine.connect() as connection:
+            return [json.loads(facts) | {"packages": {}} for facts in connection.execute(query).scalars()]
+
+    def paid_runs(self) -> list[Run]:
+        """Those whose nodes have cost something, oldest first; of removed ones, no more than that."""
+        there = select(_RUNS.c.id, _RUNS.c.facts).where(_RUNS.c.facts.contains('"spells":[{', autoescape=True))
+        query = union_all(there, select(_REMOVED.c.id, _REMOVED.c.facts))
+        with self._engine.connect() as connection:
+            return [_run(facts) for _, facts in sorted(tuple(row) for row in connection.execute(query))]
+
+    def run_ids(self) -> set[str]:
+        with self._engine.connect() as connection:
+            return set(connection.execute(select(_RUNS.c.id)).scalars())
+
+    def ended_runs(self) -> list[Run]:
+        """Oldest first, without their packages."""
+        query = select(_RUNS.c.facts).where(_RUNS.c.state.in_([str(one) for one in RunState if one.ended]))
+        with self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(_RUNS.c.id)).scalars()
+            return [wire.from_plain(Run, json.loads(facts) | {"packages": {}}) for facts in rows]
+
+    def snapshots_in_use(self) -> set[str]:
+        with self._engine.connect() as connection:
+            return {json.loads(facts)["snapshot"] for facts in connection.execute(select(_RUNS.c.facts)).scalars()}
+
+    def runs_using(self, version: DatasetVersion) -> list[str]:
+        """The names of runs that name this version of a dataset, or its manifest, newest first."""
+        named = [_RUNS.c.facts.contains(f'"{text}"', autoescape=True) for text in (version.ref, version.manifest)]
+        query = select(_RUNS.c.name).where(or_(*named)).order_by(_RUNS.c.id.desc())
+        with self._engine.connect() as connection:
+            return list(connection.execute(query).scalars())
+
+    def runs_in(self, store: str) -> list[str]:
+        """The names of runs that are kept in this store, newest first."""
+        query = select(_RUNS.c.name).where(_RUNS.c.facts.contains(f'"store":"{store}"', autoescape=True))
+        with self._engine.connect() as connection:
+            return list(connection.execute(query.order_by(_RUNS.c.id.desc())).scalars())
+
+    def events(self, run_id: str) -> list[Event]:
+        """In their order, with a line where some were left out: their numbers are missing."""
+        query = select(_EVENTS).where(_EVENTS.c.run_id == run_id).order_by(_EVENTS.c.seq)
+        with self._engine.connect() as connection:
+            rows = connection.execute(query).mappings().all()
+        found, last = [], 0
+        for row in rows:
+            at = datetime.fromisoformat(row["at"])
+            if left_out := row["seq"] - last - 1:
+                found.append(Event(at, "left-out", left_out_words(left_out)))
+            found.append(Event(at, row["kind"], row["text"]))
+            last = row["seq"]
+        return found
+
+
+def _check_start(connection: Connection, run: Run) -> None:
+    """In the transaction that adds the run: nobody can remove the other one from here on."""
+    start = run.start
+    if start and not connection.execute(select(_RUNS.c.id).where(_RUNS.c.id == start.run_id)).scalar():
+        raise Conflict(f"`{start.name}` was removed, and its checkpoint with it", hint="see all with `stoker ps -a`")
+
+
+def _numbered(connection: Connection, run: Run) -> Run:
+    number = _next_number(connection, run.experiment)
+    taken = select(_RUNS.c.id)
+    if run.name:
+        if connection.execute(taken.where(_RUNS.c.name == run.name)).scalar():
+            raise Conflict(f"a run is already called `{run.name}`", hint=f"see it with `stoker show {run.name}`")
+        return replace(run, number=number)
+    while connection.execute(taken.where(_RUNS.c.name == f"{run.experiment}-{number}")).scalar():
+        number += 1  # somebody gave this name to a run by hand
+    return replace(run, number=number, name=f"{run.experiment}-{number}")
+
+
+def _next_number(connection: Connection, experiment: str) -> int:
+    """Never one that was given before, also if that run has been removed."""
+    newest = select(func.max(_RUNS.c.number)).where(_RUNS.c.experiment == experiment)
+    remembered = select(_EXPERIMENTS.c.last_number).where(_EXPERIMENTS.c.name == experiment)
+    last = connection.execute(remembered).scalar()
+    number = max(connection.execute(newest).scalar() or 0, last or 0) + 1
+    if last is None:
+        connection.execute(insert(_EXPERIMENTS).values(name=experiment, last_number=number))
+    else:
+        connection.execute(update(_EXPERIMENTS).where(_EXPERIMENTS.c.name == experiment).values(last_number=number))
+    return number
+
+
+def _row(run: Run) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "name": run.name,
+        "experiment": run.experiment,
+        "number": run.number,
+        "state": str(run.state),
+        "is_open": run.tended,
+        "facts": wire.dump(run).decode(),
+    }
+
+
+def _run(facts: str) -> Run:
+    return wire.load(Run, facts.encode())
+
+
+def _add_events(connection: Connection, run: Run, events: Iterable[Event]) -> None:
+    rows = [{"at": one.at.isoformat(), "kind": _storable(one.kind), "text": _storable(one.text)} for one in events]
+    if not rows:
+        return
+    last = select(func.max(_EVENTS.c.seq)).where(_EVENTS.c.run_id == run.id)
+    first = (connection.execute(last).scalar() or 0) + 1
+    connection.execute(insert(_EVENTS), [row | {"run_id": run.id, "seq": first + i} for i, row in enumerate(rows)])
+    for kind in {row["kind"] for row in rows} if first > MOST_OF_A_KIND else ():  # hardly ever
+        _thin_out(connection, run.id, kind)
+
+
+def _thin_out(connection: Connection, run_id: str, kind: str) -> None:
+    """Whatever repeats itself for ever, as a node can make it, takes no more room than this."""
+    mine = (_EVENTS.c.run_id == run_id) & (_EVENTS.c.kind == kind)
+    known = list(connection.execute(select(_EVENTS.c.seq).where(mine).order_by(_EVENTS.c.seq)).scalars())
+    if len(known) > MOST_OF_A_KIND:
+        gone = known[_FIRST_OF_A_KIND : len(known) - (MOST_OF_A_KIND - _FIRST_OF_A_KIND)]
+        connection.execute(delete(_EVENTS).where(mine & (_EVENTS.c.seq >= gone[0]) & (_EVENTS.c.seq <= gone[-1])))
+
+
+def left_out_words(count: int) -> str:
+    return f"{count} more such event{' was' if count == 1 else 's were'} left out"
+
+
+def _storable(text: str) -> str:
+    """Names of files may hold what is no Unicode, and a database takes nothing else."""
+    text = text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}…"
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def _set_up_sqlite(connection: Any, _: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")  # a power cut may lose the last moments, never the file
+    cursor.close()
+
+
+def _check_sqlite(connection: Connection) -> None:
+    found = connection.execute(text("PRAGMA quick_check(1)")).scalar()
+    if found != "ok":
+        raise DatabaseUnusable(f"the database is damaged: {found}")

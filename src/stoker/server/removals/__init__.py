@@ -1,0 +1,1 @@
+"""Removing runs, and what else the server does beside its rounds."""

@@ -1,0 +1,1 @@
+"""What runs have left in the store: checkpoints, outputs, sizes."""

@@ -1,0 +1,111 @@
+"""What of a run can be brought to a computer: its outputs, its newest checkpoint, and what else its script left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from stoker.errors import Malformed, Missing
+from stoker.model import layout, untrusted
+from stoker.model.checkpoint import CheckpointSet
+from stoker.model.run import Run, RunState
+from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.server.results.goodsets import good_sets
+from stoker.stores import Store
+from stoker.stores.transfer.readahead import open_in_order
+from stoker.stores.trees.landing import Landing, choose_folder
+
+_KeyOf = Callable[[str, int], str]
+_ContentKey = Callable[[str], str]
+
+
+class Parcel(NamedTuple):
+    """Files with the places of their contents in the store, by hash."""
+
+    entries: tuple[Entry, ...]
+    keys: dict[str, str]
+
+    @property
+    def contents(self) -> dict[str, tuple[str, int]]:
+        """By hash: the key, and the size."""
+        files = [entry for entry in self.entries if entry.kind is EntryKind.FILE]
+        return {entry.sha256: (self.keys[entry.sha256], entry.size_bytes) for entry in files}
+
+
+def outputs(store: Store, run: Run) -> Parcel:
+    """Of the newest attempt that has any. Raises Malformed where their manifest says what cannot be."""
+    return _of_attempt(store, run, layout.outputs, "outputs")
+
+
+def stray(store: Store, run: Run) -> Parcel:
+    return _of_attempt(store, run, layout.stray, "files left behind")
+
+
+def checkpoint(store: Store, run: Run) -> Parcel:
+    """The newest that counts, by the paths that it has in the working directory."""
+    found = newest_set(store, run)
+    return _parcel(found.entries if found else (), partial(layout.checkpoint_file, run.id))
+
+
+def brought(store: Store, run: Run) -> Parcel:
+    """What comes back by itself: the outputs, and once the run has ended a checkpoint that is not too large. What both
+    have is in the outputs."""
+    made = outputs(store, run)
+    if not (run.state.ended and run.brings_checkpoint):
+        return made
+    kept, begin = checkpoint(store, run), f"{run.job.outputs}/"
+    taken = {path for entry in made.entries for path in _with_parents(entry.path)}
+    files = {entry.path for entry in made.entries if entry.kind is not EntryKind.FOLDER}
+    more = [
+        entry
+        for entry in kept.entries
+        if not entry.path.startswith(begin) and entry.path not in taken and not files & {*_with_parents(entry.path)}
+    ]
+    return Parcel((*made.entries, *more), {**kept.keys, **made.keys})
+
+
+def newest_set(store: Store, run: Run) -> CheckpointSet | None:
+    """Of the first node: the one that another attempt would resume from, as far as its manifest tells."""
+    return next(good_sets(store, run.id, datetime.now(UTC)), None)
+
+
+def _of_attempt(store: Store, run: Run, key_of: _KeyOf, what: str) -> Parcel:
+    for attempt in reversed(run.attempts):
+        try:
+            key = key_of(run.id, attempt.number)
+            found = untrusted.fetch(Snapshot, store, key, untrusted.MANIFEST_BYTES, datetime.now(UTC))
+        except Missing:
+            continue
+        except Malformed as error:
+            raise Malformed(f"the manifest of the {what} of attempt {attempt.number}: {error.message}") from error
+        return _parcel(found.entries, partial(layout.output, run.id))
+    return Parcel((), {})
+
+
+def _parcel(entries: Iterable[Entry], key_of: _ContentKey) -> Parcel:
+    kept = tuple(entries)
+    return Parcel(kept, {one.sha256: key_of(one.sha256) for one in kept if one.kind is EntryKind.FILE})
+
+
+def _with_parents(path: str) -> list[str]:
+    return [path, *(str(one) for one in PurePosixPath(path).parents if str(one) != ".")]
+
+
+# Brings what a run made from the store to a folder, each file verified.
+
+
+def land(store: Store, run: Run, parent: Path) -> Path:
+    """Returns the folder. A run that did not succeed lands beside, under a name that says so."""
+    name = run.name if run.state is RunState.SUCCEEDED else f"{run.name}-{run.state}"
+    folder = choose_folder(parent, name, run.id)
+    parcel = brought(store, run)
+    landing = Landing(parcel.entries, folder, run.id)
+    places, wanted = parcel.contents, list(landing.wanted())
+    contents = open_in_order(store, [places[sha256] for sha256 in wanted])
+    for sha256, content in zip(wanted, contents, strict=True):
+        landing.take(sha256, content)
+    landing.finish()
+    return folder

@@ -1,0 +1,1 @@
+"""The reconciler's rounds: look, decide, save, act."""

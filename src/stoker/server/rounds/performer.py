@@ -1,0 +1,388 @@
+"""Carries out what the engine asked for. Everything here may be repeated, and may fail without the server failing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.decision import Decision
+from stoker.engine.drills import rate_per_hour
+from stoker.engine.fuse import is_news
+from stoker.engine.keys import node_key
+from stoker.engine.looking import Requests
+from stoker.errors import (
+    Corrupt,
+    Malformed,
+    Missing,
+    ProviderFailed,
+    ProviderUnavailable,
+    StokerError,
+    StoreFailed,
+    StoreUnavailable,
+    Unanswered,
+)
+from stoker.model import layout, untrusted, wire
+from stoker.model.money import UNLIMITED, Fuse
+from stoker.model.node import NodeRequest
+from stoker.model.orders import Orders, Wish, Wishes
+from stoker.model.run import Attempt, AttemptState, Event, Run
+from stoker.providers import Provider
+from stoker.server.results.parcels import land
+from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.ledger import Ledger
+from stoker.server.rounds.outside import Clock, call, call_far
+from stoker.server.stores.accesses import Accesses
+from stoker.server.stores.keychain import Vault
+from stoker.server.stores.stores import Stores
+from stoker.server.visits.wishes import Visits
+from stoker.stores.pacing import NEAR, pacing
+
+log = logging.getLogger(__name__)
+
+Order = Callable[[], None]
+StoreWork = Callable[[Run, Attempt], Coroutine[Any, Any, None]]
+
+_PAUSE_S = 2.0  # before a store that could not be used, or a provider that would not release, is asked again
+_LONGEST_PAUSE_S = 60.0
+_SURPRISED_S = 60.0  # of errors that nobody expected, before a node counts as one that cannot be started
+
+
+class Performer:
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        stores: Stores,
+        accesses: Accesses,
+        leases: Leases,
+        ledger: Ledger,
+        vault: Vault,
+        clock: Clock,
+        visits: Visits,
+        bring: Callable[[Run], None] = lambda _: None,
+    ) -> None:
+        """`bring` copies the checkpoint that a run starts from to where its nodes find it."""
+        self._providers = providers
+        self._stores = stores
+        self._accesses = accesses
+        self._leases = leases
+        self._ledger = ledger
+        self._vault = vault
+        self._clock = clock
+        self._visits = visits
+        self._bring = bring
+        self._brought: set[str] = set()  # ids of runs that have the checkpoint they start from
+        self.copying: dict[str, str] = {}  # node key to the name of the run whose checkpoint is copied for it
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self.told: dict[str, float] = {}  # node key to when its agent was first told to stop
+        self._wishes: dict[str, Wishes | None] = {}  # node key to what its agent was told last; None: it must be told
+        self.trouble: dict[str, StokerError] = {}  # node key to why it could not be started
+        self.unasked: dict[str, StokerError] = {}  # node key to why it was not even asked for: its store fails
+        self._fuses: dict[str, Fuse] = {}  # node key to what its agent was told that it may spend
+        self.stuck: dict[str, StokerError] = {}  # node key to why it could not be released
+        self._tries: dict[str, int] = {}  # node key to how often that was tried in vain
+        self._surprises: dict[
+            str, tuple[float, str]
+        ] = {}  # node key to since when starting it fails unexpectedly, and how
+        self._store_trouble: dict[str, str] = {}  # node key to why its store could not be used
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Node key to what keeps the store from being used for it."""
+        return {**self._accesses.trouble, **self._store_trouble}
+
+    @property
+    def requests(self) -> Requests:
+        """What came of everything that was asked for, as of now."""
+        steady = self._clock.steady()
+        wished_s = {key: steady - told for key, told in self.told.items()}
+        return Requests(self.trouble, self.unasked, tuple(self.copying), wished_s)
+
+    async def perform(self, action: Action) -> None:
+        """Quick actions are done on return; long ones go on in the background, once at a time."""
+        match action:
+            case StartNode(run, fuse):
+                await self._with_store(run, "start", partial(self._start, fuse))
+            case StartSpare(run, fuse):
+                await self._with_store(run, "start spare", partial(self._start_spare, fuse))
+            case TellAgent(run, fuse):
+                self._note_fuse(_attempt(run).key, fuse)
+                await self.speak_to(run)
+            case StopNode(provider, key):
+                self._background(f"stop {key}", self._stop(provider, key))
+            case Land(run):
+                self._background(f"land {run.id}", self._land(run))
+
+    async def speak_to(self, run: Run) -> None:
+        """What the agent of its node has to hear through the store: wishes, its lease and its access."""
+        attempt = _attempt(run)
+        if self._has_news(run, attempt):
+            await self._with_store(run, "tell", self._tell)
+        lease_s = self._leases.lasting_s(run, attempt, self._fuses.get(attempt.key))
+        if self._leases.is_due(attempt, lease_s):
+            self._background(f"lease {attempt.key}", self._renew_lease(run, attempt, lease_s))
+        if self._accesses.is_due(run, attempt):
+            self._background(f"renew {attempt.key}", call_far(self._accesses.renew, run, attempt, lease_s))
+
+    async def _with_store(self, run: Run, verb: str, work: StoreWork) -> None:
+        """Nobody waits for a store that is far, and one that cannot be used now costs no attempt: what was asked for
+        is asked for again."""
+        attempt = _attempt(run)
+        try:
+            near = pacing(self._stores.of(run)) is NEAR and (run.start is None or run.id in self._brought)
+        except StokerError as error:
+            self._store_trouble[attempt.key] = error.message
+            return
+        if near and attempt.key not in self._store_trouble:
+            try:
+                await work(run, attempt)
+            except StokerError as error:
+                self._note_store_trouble(run, attempt, error)
+        else:
+            self._background(f"{verb} {attempt.key}", self._patiently(run, attempt, work))
+
+    async def _patiently(self, run: Run, attempt: Attempt, work: StoreWork) -> None:
+        try:
+            await work(run, attempt)
+            self._store_trouble.pop(attempt.key, None)
+        except StokerError as error:
+            self._note_store_trouble(run, attempt, error)
+            await asyncio.sleep(_PAUSE_S)
+
+    def _note_store_trouble(self, run: Run, attempt: Attempt, error: StokerError) -> None:
+        log.warning("%s waits for its store: %s", attempt.key, error.message)
+        self._store_trouble[attempt.key] = error.message
+        if run.wish is Wish.CANCEL:  # patience with it begins now, although it cannot be told
+            self.told.setdefault(attempt.key, self._clock.steady())
+
+    async def _start(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
+        key = layout.orders(run.id, attempt.number)
+        orders = replace(self._orders(run, attempt), fuse=fuse)
+        await self._ask_for(run, attempt, fuse, lambda: self._put(run, attempt, key, orders))
+
+    async def _start_spare(self, fuse: Fuse | None, run: Run, attempt: Attempt) -> None:
+        """The node behind this attempt's: it gets its orders when its time has come."""
+        number = attempt.number + 1
+        ahead = Attempt(number, node_key(run, number), AttemptState.ASKED, self._clock.now(), offer=attempt.spare)
+        await self._ask_for(run, ahead, fuse, None)
+
+    async def _ask_for(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Order | None) -> None:
+        try:
+            request = await self._request(run, attempt, fuse, order)
+            self.unasked.pop(attempt.key, None)
+            await call(self._providers[run.job.on].start, request)
+            self._wishes.setdefault(attempt.key, Wishes())
+            self._surprises.pop(attempt.key, None)
+        except StoreFailed:
+            raise
+        except (ProviderUnavailable, Unanswered) as error:
+            log.warning("starting %s: %s", attempt.key, error.message)
+            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as the node is not seen
+        except StokerError as error:
+            log.warning("starting %s: %s", attempt.key, error.message)
+            self.trouble[attempt.key] = error
+        except Exception as error:  # a bug, or a computer that is short of something: that may pass
+            since, said = self._surprises.get(attempt.key, (self._clock.steady(), ""))
+            self._surprises[attempt.key] = since, str(error)
+            if said != str(error):
+                log.warning("starting %s: %s", attempt.key, error, exc_info=error)
+            if self._clock.steady() - since > _SURPRISED_S:
+                self.trouble[attempt.key] = _unexpected(error)
+
+    async def _request(self, run: Run, attempt: Attempt, fuse: Fuse | None, order: Order | None) -> NodeRequest:
+        """What the provider is asked for, once everything that the node needs lies in the store. Where the store fails
+        nothing was asked for, and nothing is lost: somebody repairs it, and it is tried again. A node without orders
+        has a short lease."""
+        works_s = self._leases.lasting_s(run, attempt, fuse)
+        lease_s = works_s if order else self._leases.idle_s(run)
+        try:
+            await self._bring_start(run, attempt)
+            access, seal = await call(self._accesses.first, run, attempt, works_s)
+            if order:
+                await call(order)
+            await call(self._leases.renew, run, attempt, lease_s)
+            request = NodeRequest(
+                attempt.key,
+                layout.orders(run.id, attempt.number),
+                self._stores.of(run).url,
+                offer=attempt.offer,
+                max_price=run.job.spot.max_price if run.job.spot else None,
+                secrets=self._vault.values(run.id),
+                access=access,
+                seal=seal,
+                fuse=fuse,
+                lease_s=lease_s or None,
+                labels={"run": run.name, "owner": run.person},
+            )
+            if attempt.offer and attempt.offer.again:
+                await call(self._accesses.hand_over, run, attempt.offer.again, request)
+        except (StoreFailed, Unanswered) as error:
+            self.unasked[attempt.key] = error
+            raise
+        return request
+
+    async def _bring_start(self, run: Run, attempt: Attempt) -> None:
+        """Before a machine is asked for: copying costs time, and nothing else."""
+        if run.start is None or run.id in self._brought:
+            return
+        self.copying[attempt.key] = run.start.name
+        try:
+            await asyncio.to_thread(self._bring, run)
+            self._brought.add(run.id)
+        finally:
+            del self.copying[attempt.key]
+
+    def _orders(self, run: Run, attempt: Attempt) -> Orders:
+        here = self._providers[run.job.on].features.shares_files
+        return Orders(
+            run_id=run.id,
+            run_name=run.name,
+            attempt=attempt.number,
+            node=0,
+            key=attempt.key,
+            job=replace(run.job, env={**run.here, **run.job.env}) if here and run.here else run.job,
+            snapshot=run.snapshot,
+            python=run.python if here else "",
+            software=None if here else run.software,
+            data=run.data,
+            inputs=run.inputs,
+            nodes=run.job.nodes,
+            evictions_per_hour=rate_per_hour(run),
+            terminal=run.terminal,
+        )
+
+    async def _renew_lease(self, run: Run, attempt: Attempt, lease_s: float) -> None:
+        await call(self._leases.renew, run, attempt, lease_s)
+        await call(self._leases.mark, run, attempt, lease_s)
+
+    async def _cut_lease(self, key: str) -> None:
+        """A node that cannot be released now hears through its store that it may not stay for long."""
+        run = next((one for one in self._ledger.open if key.startswith(f"{one.id}-")), None)
+        attempt = next((one for one in run.attempts if one.key == key), None) if run else None
+        if run and attempt and attempt.state.over and self._leases.is_due(attempt, self._leases.idle_s(run)):
+            await call(self._leases.renew, run, attempt, self._leases.idle_s(run))
+
+    def _has_news(self, run: Run, attempt: Attempt) -> bool:
+        """Nothing is written as long as there is nothing new to say."""
+        return self._wished(run, attempt) != self._wishes.get(attempt.key) or (
+            run.wish is Wish.CANCEL and attempt.key not in self.told
+        )
+
+    async def _tell(self, run: Run, attempt: Attempt) -> None:
+        wishes, key = self._wished(run, attempt), layout.wishes(run.id, attempt.number)
+        if attempt.key not in self._wishes:
+            self._wishes[attempt.key] = await call(self._said, run, attempt, key)
+        if wishes != self._wishes[attempt.key]:
+            await call(self._put, run, attempt, key, wishes)
+            self._wishes[attempt.key] = wishes
+        if wishes.wish is Wish.CANCEL:
+            self.told.setdefault(attempt.key, self._clock.steady())
+
+    def _note_fuse(self, key: str, fuse: Fuse | None) -> None:
+        """A node reckons on by itself: it hears of its fuse again only where that has moved, or was taken off."""
+        said = self._fuses.get(key)
+        if fuse and is_news(said, fuse):
+            self._fuses[key] = fuse
+        elif fuse is None and said and said.stop_at_usd != UNLIMITED:
+            self._fuses[key] = replace(said, stop_at_usd=UNLIMITED, as_of=self._clock.now())
+
+    def _wished(self, run: Run, attempt: Attempt) -> Wishes:
+        return replace(_wishes(run, attempt), visits=self._visits.of(attempt.key), fuse=self._fuses.get(attempt.key))
+
+    def _put(self, run: Run, attempt: Attempt, key: str, told: Orders | Wishes) -> None:
+        self._stores.of(run).put(key, self._accesses.signed(run, attempt, key, wire.dump(told)))
+
+    def _said(self, run: Run, attempt: Attempt, key: str) -> Wishes | None:
+        """What an earlier server may have told the agent. Its node can write there, too."""
+        try:
+            data = untrusted.fetch_bytes(self._stores.of(run), key, untrusted.SMALL_BYTES)
+            return untrusted.load(Wishes, self._accesses.opened(run, attempt, key, data), self._clock.now())
+        except Missing:
+            return Wishes()
+        except (Malformed, Corrupt):
+            return None
+
+    async def _stop(self, provider: str, key: str) -> None:
+        try:
+            await call(self._providers[provider].stop, key)
+        except Exception as error:
+            known = error if isinstance(error, StokerError) else _unexpected(error)
+            log.warning("stopping %s: %s", key, known.message, exc_info=None if known is error else error)
+            self.stuck[key] = known
+            self._tries[key] = self._tries.get(key, 0) + 1
+            with suppress(StokerError):
+                await self._cut_lease(key)
+            # It is asked for again as long as the node is seen.
+            await asyncio.sleep(min(_PAUSE_S * 2 ** (self._tries[key] - 1), _LONGEST_PAUSE_S))
+            return
+        self.stuck.pop(key, None)
+        self._tries.pop(key, None)
+        self.told.pop(key, None)
+        self._wishes.pop(key, None)
+        self._fuses.pop(key, None)
+        self.trouble.pop(key, None)
+        self._surprises.pop(key, None)
+        self._store_trouble.pop(key, None)
+        self.unasked.pop(key, None)
+        self._accesses.forget(key)
+        self._leases.forget(key)
+
+    async def _land(self, run: Run) -> None:
+        """A folder that cannot be written to is the user's to mend: said once, and the bytes stay in the store."""
+        try:
+            folder = await asyncio.to_thread(land, self._stores.of(run), run, Path(run.land_in))
+            await self._note_landing(run, f"outputs landed in {folder}", landed=str(folder))
+        except StoreUnavailable as error:
+            log.warning("the outputs of %s wait for their store: %s", run.name, error.message)
+            await asyncio.sleep(_PAUSE_S)  # it is asked for again as long as they have not landed
+        except StokerError as error:
+            await self._not_landed(run, error.message)
+        except OSError as error:
+            await self._not_landed(run, f"{error.strerror}: {error.filename}")
+        except Exception as error:
+            log.warning("landing %s: %s", run.name, error, exc_info=error)
+            await self._not_landed(run, _unexpected(error).message)
+
+    async def _not_landed(self, run: Run, problem: str) -> None:
+        await self._note_landing(run, f"outputs did not get to {run.land_in}: {problem}", problem=problem)
+
+    async def _note_landing(self, run: Run, text: str, *, landed: str = "", problem: str = "") -> None:
+        event = Event(self._clock.now(), "landed" if landed else "landing-failed", text)
+        await self._ledger.change(
+            run.name, lambda seen: Decision(replace(seen, landed=landed, land_problem=problem), (), (event,))
+        )
+
+    def forget_secrets(self, run: Run) -> None:
+        self._vault.forget(run.id)
+
+    def _background(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        if name in self._under_way:
+            work.close()
+            return
+        task = asyncio.create_task(work, name=name)
+        self._under_way[name] = task
+        task.add_done_callback(lambda done: self._finished(name, done))
+
+    def _finished(self, name: str, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(name, None)
+        if not task.cancelled() and (error := task.exception()):
+            log.warning("%s: %s", name, error, exc_info=None if isinstance(error, StokerError) else error)
+
+
+def _unexpected(error: Exception) -> ProviderFailed:
+    return ProviderFailed(f"{type(error).__name__}: {error}")
+
+
+def _attempt(run: Run) -> Attempt:
+    return run.attempts[-1]
+
+
+def _wishes(run: Run, attempt: Attempt) -> Wishes:
+    drill = attempt.notice if attempt.notice and attempt.notice.drill else None
+    return Wishes(run.wish, "cancelled" if run.wish is Wish.CANCEL else "", drill)

@@ -1,0 +1,267 @@
+"""Keeps it true: look, let the engine decide, save, then act; again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from stoker.engine import alone, leftovers, looking, showing
+from stoker.engine.actions import Action, StopNode
+from stoker.engine.decision import Decision
+from stoker.engine.looking import Requests
+from stoker.engine.placement import why_waiting
+from stoker.engine.rounds import untouched
+from stoker.engine.showing import Beside
+from stoker.engine.sighting import Sighting
+from stoker.errors import StokerError
+from stoker.model.node import Need, NodeSight
+from stoker.model.run import Run, RunState
+from stoker.providers import Provider
+from stoker.server.probing import Probing
+from stoker.server.rounds.deciding import Deciding, Scene
+from stoker.server.rounds.ledger import Ledger
+from stoker.server.rounds.limits import LimitBook
+from stoker.server.rounds.lookout import Lookout, Sights
+from stoker.server.rounds.offers import Offers
+from stoker.server.rounds.outside import Clock
+from stoker.server.rounds.performer import Performer
+from stoker.server.rounds.reports import Reports
+from stoker.server.stores.stores import Stores
+from stoker.stores.pacing import pacing
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 5.0  # between rounds when no run needs a node
+TROUBLE_S = 1.0  # after a round that failed
+
+
+class Reconciler:
+    def __init__(
+        self,
+        ledger: Ledger,
+        stores: Stores,
+        providers: Mapping[str, Provider],
+        performer: Performer,
+        clock: Clock,
+        limits: LimitBook,
+    ) -> None:
+        self._ledger = ledger
+        self._stores = stores
+        self._providers = providers
+        self._performer = performer
+        self._clock = clock
+        self._limits = limits
+        limits.wake = self.wake
+        self._woken = asyncio.Event()
+        self._reports = Reports(stores, clock, self.wake)
+        self._lookout = Lookout(providers, clock, self.wake)
+        self._probing = Probing(clock)
+        self._offers = Offers(providers, clock, self.wake)
+        self._deciding = Deciding(clock, self._reports.drop)
+        self._gone: dict[str, set[str]] = {}  # by provider: keys of nodes that were gone when it was last looked at
+        self._occupied: set[str] = set()  # providers that had a node when they were last looked at
+        self._unclaimed: dict[str, dict[str, float]] = {}  # by provider, by node key: since when
+
+    def wake(self) -> None:
+        """Something changed: do not wait for the next round."""
+        self._woken.set()
+
+    @property
+    def stuck(self) -> Mapping[str, StokerError]:
+        """Node key to why it could not be released: tried again and again."""
+        return self._performer.stuck
+
+    @property
+    def troubled(self) -> Mapping[str, str]:
+        """Run id to why nobody knows how the run is: what its node says cannot be used, or nothing can be decided."""
+        return {run.id: why for run in self._ledger.open if (why := self._trouble_of(run))}
+
+    def _trouble_of(self, run: Run) -> str:
+        if trouble := self._deciding.trouble.get(run.id):
+            return trouble.text
+        why = self._reports.of(run.attempt.key).unusable if run.attempt else ""
+        return f"its node's report cannot be used: {why}" if why else ""
+
+    async def live(self, run: Run) -> Run:
+        """The run with what is true only now: what its agent last reported, or what it waits for. One that fails is
+        shown as it was saved: it is one of many in a list."""
+        try:
+            shown, trouble = showing.shown(run, await self._beside(run)), self._trouble_of(run)
+        except Exception as error:
+            log.warning("how %s is cannot be told: %s", run.name, error, exc_info=error)
+            shown, trouble = run, f"how it is now cannot be told ({type(error).__name__}: {error})"
+        shown = replace(shown, alone=self._alone(run))
+        if trouble and not run.state.ended:
+            return replace(shown, reason=trouble, hint=f"stoker cancel {run.name}")
+        return shown
+
+    def _alone(self, run: Run) -> str:
+        """What becomes of it while this server is away."""
+        provider = self._providers.get(run.job.on)
+        if provider is None:
+            return ""
+        limits = self._limits.over(run.person)
+        return alone.words(run.job, provider.features, run.budget, run.state, limits=limits)
+
+    async def _beside(self, run: Run) -> Beside:
+        if run.state.ended:
+            return Beside()
+        on, key = run.job.on, run.attempt.key if run.attempt else ""
+        heard = self._reports.heard(key)
+        beside = Beside(
+            heard=heard,
+            offers=self._offers.trouble.get(on),
+            looks=self._lookout.trouble.get(on),
+            waits=why_waiting(run, self._ledger.open, self._slots()) if run.state is RunState.QUEUED else "",
+            copying=self._performer.copying.get(key, ""),
+            store=self._performer.waiting.get(key, ""),
+        )
+        if heard.report is None or heard.trouble:
+            return beside
+        store = self._stores.of(run)
+        beat_s = pacing(store).beat_s
+        silence = await self._probing.why(store) if showing.is_silent(heard, beat_s) else ""
+        return replace(beside, beat_s=beat_s, silence=silence)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                wait_s = await self.round()
+            except Exception as error:
+                log.warning("a round failed: %s", error, exc_info=_unless_known(error))
+                wait_s = TROUBLE_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), wait_s)
+            self._woken.clear()
+
+    async def round(self) -> float:
+        """One look, decide, save, act. Returns how long to wait for the next."""
+        self._deciding.begin()
+        sights = await self._lookout.look(self._busy())
+        for name, some in sights.items():
+            self._gone[name] = looking.gone_keys([run for run in self._ledger.open if run.job.on == name], some)
+        await self._reports.look(self._ledger.open, set().union(*self._gone.values()))
+        async with self._ledger.lock:
+            decisions = await self._decide(sights)
+        for action in [*(action for one in decisions for action in one.actions), *self._unneeded(sights)]:
+            await self._perform(action)
+        for run in self._out_of_sight(sights):
+            await self._speak_to(run)
+        self._occupied = {name for name in self._occupied if name not in sights} | {
+            name for name, some in sights.items() if any(not one.server for one in some)
+        }
+        there = [self._providers[name] for name in self._busy() if name in self._providers]
+        return min((provider.features.look_every_s for provider in there), default=IDLE_S)
+
+    async def _decide(self, sights: Sights) -> list[Decision]:
+        """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
+        market, unknown = self._offers.market(self._ledger.open)
+        runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
+        seen = self._sightings([run for run in runs.values() if run.job.on in sights and not untouched(run)], sights)
+        now = self._clock.now()
+        decisions = self._deciding.decide(runs, seen, Scene(self._slots(), now, market, self._limits.current(now)))
+        for run_id in seen:
+            if (attempt := runs[run_id].attempt) and run_id not in self._deciding.trouble:
+                self._reports.accept(attempt.key)
+        return await self._save(runs, decisions)
+
+    def _sightings(self, runs: Sequence[Run], sights: Sights) -> dict[str, Sighting]:
+        found: dict[str, Sighting] = {}
+        requests = self._performer.requests
+        for run in runs:
+            try:
+                found[run.id] = self._sighting(run, sights[run.job.on], requests)
+            except Exception as error:
+                self._deciding.note(run, "it cannot be looked at", error)
+        return found
+
+    async def _save(self, runs: Mapping[str, Run], decisions: list[Decision]) -> list[Decision]:
+        """All in one transaction; where that fails, each by itself. What was not saved is not carried out."""
+        changed = [one for one in decisions if one.run != runs[one.run.id]]
+        failed: dict[str, tuple[Run, Exception]] = {}
+        try:
+            saved = await self._ledger.save(changed)
+        except Exception as first:
+            saved = []
+            for one in changed:
+                try:
+                    saved += await self._ledger.save([one])
+                except Exception as error:
+                    failed[one.run.id] = one.run, error
+            if not saved:
+                raise first  # the database is in trouble, and no run of it
+        for run, why in failed.values():
+            self._deciding.note(run, "it cannot be saved", why)
+        for run in saved:
+            if run.state.ended:
+                self._performer.forget_secrets(run)
+        return [one for one in decisions if one.run.id not in failed]
+
+    async def _perform(self, action: Action) -> None:
+        try:
+            await self._performer.perform(action)
+        except Exception as error:
+            if isinstance(action, StopNode):
+                log.warning("stopping %s: %s", action.key, error, exc_info=_unless_known(error))
+            else:
+                self._deciding.note(action.run, "what it needs could not be done", error, acting=True)
+
+    async def _speak_to(self, run: Run) -> None:
+        try:
+            await self._performer.speak_to(run)
+        except Exception as error:
+            self._deciding.note(run, "its node could not be spoken to", error, acting=True)
+
+    def _busy(self) -> set[str]:
+        """Providers that have a node, or whose runs are about to have one or just had."""
+        return self._occupied | {run.job.on for run in self._ledger.open if not untouched(run) and not run.at_rest}
+
+    def _out_of_sight(self, sights: Sights) -> list[Run]:
+        """Runs whose provider cannot be asked, as without a login: their nodes hear from us through the store, and go
+        on. One that has said how it ended may go."""
+        blind = self._lookout.trouble.keys() - sights.keys()
+        there = [(run, run.attempt.key) for run in self._ledger.open if run.job.on in blind and run.attempt]
+        mine = [(run, self._reports.of(key).report) for run, key in there if key in leftovers.claimed([run])]
+        return [run for run, report in mine if looking.goes_on(run, report, self._clock.now())]
+
+    def _slots(self) -> dict[str, int | None]:
+        """By provider: how many nodes it has room for. One that cannot say has none, for now."""
+        found: dict[str, int | None] = {}
+        for name, provider in self._providers.items():
+            try:
+                found[name] = _room(provider)
+            except Exception as error:
+                log.warning("the room of %s is not known: %s", name, error, exc_info=_unless_known(error))
+                found[name] = 0
+        return found
+
+    def _sighting(self, run: Run, sights: list[NodeSight], requests: Requests) -> Sighting:
+        key, on = run.attempt.key if run.attempt else "", run.job.on
+        heard, limited = {key: self._reports.heard(key)}, bool(self._limits.over(run.person))
+        features = self._providers[on].features
+        return looking.sighting(run, sights, self._gone[on], heard, requests, features, limited=limited)
+
+    def _unneeded(self, sights: Sights) -> Sequence[Action]:
+        """What was seen of a provider that was not asked in this round still holds."""
+        needed, steady = leftovers.needed(self._ledger.open, sights), self._clock.steady()
+        for name, some in sights.items():
+            before = self._unclaimed.get(name, {})
+            self._unclaimed[name] = {one.key: before.get(one.key, steady) for one in some if one.key not in needed}
+        ages = {key: steady - since for name in sights for key, since in self._unclaimed[name].items()}
+        leased = {name for name in sights if self._providers[name].features.lease_s}
+        return leftovers.release_unneeded(sights, needed, ages, leased)
+
+
+def _unless_known(error: Exception) -> Exception | None:
+    """What is worth a traceback: an error that nobody expected is a bug."""
+    return None if isinstance(error, StokerError) else error
+
+
+def _room(provider: Provider) -> int | None:
+    if provider.features.market:
+        return None
+    offers = provider.offers(Need())
+    return offers[0].slots if offers else 0

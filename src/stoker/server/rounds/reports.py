@@ -1,0 +1,311 @@
+"""What agents last said: read at every look from a store nearby, and at its own pace from one that is far."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from stoker.engine.leftovers import claimed
+from stoker.engine.looking import Heard
+from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
+from stoker.model import layout, untrusted
+from stoker.model.report import Phase, Report
+from stoker.model.run import Attempt, Event, Run
+from stoker.server.records.database import left_out_words
+from stoker.server.results.lines import MOST_UNREADABLE, lines
+from stoker.server.rounds.outside import Clock, call, call_far
+from stoker.server.stores.stores import Stores
+from stoker.stores import Store
+from stoker.stores.pacing import NEAR, Pacing, pacing
+
+log = logging.getLogger(__name__)
+
+_SLOWER = 1.3  # each look at a far store that finds nothing new is followed by a longer pause
+_SLOW_S = 1.0  # a look that took longer has waited for the store: that time is no silence of the agent
+_HUNG_S = 5.0  # a look that took longer shows that the store hung
+_RECOVERY_S = 60.0  # for an agent whose own request hung with the store, until that times out and it can write again
+
+
+@dataclass
+class Seen:
+    """All times are those of the server's steady clock."""
+
+    raw: bytes | None = None  # None: there was none
+    report: Report | None = None
+    since: float = 0.0  # from when on silence counts: when it last changed, or a while after the store failed; 0: never
+    asked_at: float = 0.0  # when the last look that got an answer began
+    said_at: datetime | None = None  # when the store was given the final report, by its own clock
+    deaf_until: float = 0.0  # the store has failed: agents get so long to write again
+    due: float = 0.0
+    pause_s: float = 0.0
+    trouble: str = ""  # why the store could not be asked
+    fit: bool = True  # what was said last could be read
+    refused: str = ""  # why something that was said is not used, until something is
+    refused_since: float = 0.0  # since when
+
+    def is_deaf(self, now: float) -> bool:
+        """Nothing can be concluded from what was not said: the store fails, has just failed, or was not asked yet."""
+        return bool(self.trouble) or not self.asked_at or now < self.deaf_until
+
+    @property
+    def silent_s(self) -> float:
+        """For how long the agent has sent no heartbeat: only looks that the store has answered show that."""
+        return max(self.asked_at - self.since, 0.0) if self.since else 0.0
+
+    def waited(self, began: float, now: float) -> None:
+        """A look at the store took so long. Whatever kept it from answering kept the agent from writing, too."""
+        if now - began > _HUNG_S:
+            self.excuse(now)
+        elif self.since and now - began > _SLOW_S:
+            self.since += now - began
+
+    def excuse(self, now: float) -> None:
+        """The store failed, or hung, until now."""
+        self.deaf_until = now + _RECOVERY_S
+        self.since = self.deaf_until if self.since else 0.0
+
+    @property
+    def unusable(self) -> str:
+        """Why what was said last is not used; empty: it is, or may be."""
+        return self.refused if not self.fit or self.report is None else ""
+
+
+class Reports:
+    def __init__(self, stores: Stores, clock: Clock, wake: Callable[[], None]) -> None:
+        self._stores = stores
+        self._clock = clock
+        self._wake = wake
+        self._seen: dict[str, Seen] = {}  # by node key
+        self._under_way: dict[str, asyncio.Task[None]] = {}
+        self._gone_at: dict[str, float] = {}  # by node key: when its node was first seen gone
+
+    def of(self, key: str) -> Seen:
+        return self._seen.get(key) or Seen()
+
+    def heard(self, key: str) -> Heard:
+        """The same, as facts to decide upon."""
+        seen, steady = self.of(key), self._clock.steady()
+        return Heard(
+            report=seen.report,
+            refused=seen.unusable,
+            refused_s=steady - seen.refused_since if seen.refused_since else 0.0,
+            silent_s=seen.silent_s,
+            deaf=seen.is_deaf(steady),
+            said_at=seen.said_at,
+            in_full=self.heard_last(key),
+            trouble=seen.trouble,
+        )
+
+    async def look(self, runs: Collection[Run], gone: Collection[str]) -> None:
+        """`gone` are the keys of nodes that are no more: what they said last is asked for at once."""
+        needed = claimed(runs)
+        now = self._clock.steady()
+        self._seen = {key: seen for key, seen in self._seen.items() if key in needed}
+        self._gone_at = {key: self._gone_at.get(key, now) for key in gone}
+        near: list[tuple[Store, Run, Attempt]] = []
+        for run in runs:
+            attempt = run.attempt
+            if not attempt or attempt.key not in needed:
+                continue
+            store = self._open(run, attempt.key)
+            if store and pacing(store) is NEAR:
+                near.append((store, run, attempt))
+            elif store and self._is_due(attempt.key, now) and attempt.key not in self._under_way:
+                task = asyncio.create_task(self._ask(store, run, attempt), name=f"report {attempt.key}")
+                self._under_way[attempt.key] = task
+        if near:
+            await call(self._read_all, near)
+
+    def drop(self, key: str, why: str) -> None:
+        """What the node said last cannot be used, although it could be read."""
+        self._refuse(key, why)
+        self.of(key).report = None
+
+    def _refuse(self, key: str, why: str) -> None:
+        """It counts as refused until something it says is accepted. What it said before stands."""
+        seen = self._seen.setdefault(key, Seen())
+        seen.refused = why
+        seen.refused_since = seen.refused_since or self._clock.steady()
+
+    def accept(self, key: str) -> None:
+        """What the node said last was of use, if it could be read."""
+        if (seen := self._seen.get(key)) and seen.report and seen.fit:
+            seen.refused, seen.refused_since = "", 0.0
+
+    def heard_last(self, key: str) -> bool:
+        """Everything that a node which is gone has said is known. Until then nobody may conclude that it said less."""
+        return self.of(key).asked_at >= self._gone_at.get(key, 0.0)
+
+    def _open(self, run: Run, key: str) -> Store | None:
+        try:
+            return self._stores.of(run)
+        except StokerError as error:
+            self._seen.setdefault(key, Seen()).trouble = error.message
+            return None
+
+    def _is_due(self, key: str, now: float) -> bool:
+        seen = self._seen.setdefault(key, Seen())
+        return now >= seen.due or (key in self._gone_at and not seen.trouble and not self.heard_last(key))
+
+    async def _ask(self, store: Store, run: Run, attempt: Attempt) -> None:
+        """One look at a far store. Whatever it finds out, the next round knows."""
+        seen = self._seen.setdefault(attempt.key, Seen())
+        before, pace = (seen.report, seen.trouble), pacing(store)
+        eager = attempt.notice is not None or attempt.key in self._gone_at
+        try:
+            await call_far(self._read, store, run, attempt)
+        except Exception as error:
+            self._note_trouble(attempt.key, error)
+            seen.due = self._clock.steady() + pace.lazy_s
+        else:
+            seen.trouble = ""
+            self._pause(seen, before[0], pace, eager=eager, spot=bool(attempt.offer and attempt.offer.spot))
+        finally:
+            self._under_way.pop(attempt.key, None)
+        if before != (seen.report, seen.trouble) or attempt.key in self._gone_at:
+            self._wake()
+
+    def _pause(self, seen: Seen, before: Report | None, pace: Pacing, *, eager: bool, spot: bool) -> None:
+        """Short while something is about to happen; a heartbeat is no news. A machine that may be taken away has thirty
+        seconds to say so, and each of them counts for the next one."""
+        news = (before.phase if before else None) != (seen.report.phase if seen.report else None)
+        slowest = pace.lazy_s if not eager else 2 * pace.eager_s
+        if spot or (seen.report and seen.report.phase is not Phase.RUNNING):
+            slowest = min(slowest, 4 * pace.eager_s)
+        seen.pause_s = pace.eager_s if news else min(max(seen.pause_s, pace.eager_s) * _SLOWER, slowest)
+        seen.due = self._clock.steady() + seen.pause_s
+
+    def _read_all(self, some: list[tuple[Store, Run, Attempt]]) -> None:
+        """One that cannot be read keeps nobody from the others."""
+        for store, run, attempt in some:
+            try:
+                self._read(store, run, attempt)
+                self.of(attempt.key).trouble = ""
+            except Exception as error:
+                self._note_trouble(attempt.key, error)
+
+    def _note_trouble(self, key: str, error: Exception) -> None:
+        seen = self._seen.setdefault(key, Seen())
+        text = error.message if isinstance(error, StokerError) else f"{type(error).__name__}: {error}"
+        if text != seen.trouble:
+            log.warning("the report of %s: %s", key, text, exc_info=None if isinstance(error, StokerError) else error)
+        seen.trouble = text
+        seen.excuse(self._clock.steady())  # silence that is the store's, not the agent's
+
+    def _read(self, store: Store, run: Run, attempt: Attempt) -> None:
+        """In a thread. A report that has not changed is not parsed again."""
+        seen, began = self._seen.setdefault(attempt.key, Seen()), self._clock.steady()
+        raw = None
+        try:
+            raw = _fetched(store, run, attempt)
+            seen.waited(began, self._clock.steady())
+            seen.asked_at = max(began, seen.asked_at)  # one that hung may answer after a later one
+            if raw == seen.raw:
+                return
+            seen.raw = raw
+            report = untrusted.load(Report, raw, self._clock.now())
+            if (report.attempt, report.node) != (attempt.number, 0):
+                raise Malformed(f"it is that of attempt {report.attempt} and node {report.node}")
+        except Missing:
+            if seen.raw is not None:
+                _check_there(store, run, attempt)
+            seen.asked_at = began
+        except Malformed as error:
+            seen.asked_at, seen.fit, seen.raw = began, False, raw
+            if seen.refused != error.message:
+                log.warning("the report of %s is not used: %s", attempt.key, error.message)
+            self._refuse(attempt.key, error.message)
+        else:
+            seen.report, seen.fit, seen.since = report, True, self._clock.steady()
+            seen.said_at = _written_at(store, run, attempt) if report.outcome else None
+
+
+def _written_at(store: Store, run: Run, attempt: Attempt) -> datetime | None:
+    """By the store's clock, which no node can set. None where it does not say."""
+    key = layout.report(run.id, attempt.number)
+    with suppress(StokerError, OverflowError, ValueError):
+        times = [one.changed_at for one in store.list(key.rpartition("/")[0]) if one.key == key]
+        return datetime.fromtimestamp(times[0], UTC) if times and times[0] > 0 else None
+    return None
+
+
+def _check_there(store: Store, run: Run, attempt: Attempt) -> None:
+    """A store that has lost even the orders, such as a folder on a disk that is not mounted, is away: no node is to be
+    blamed for its silence. Raises StoreUnavailable."""
+    try:
+        store.get(layout.orders(run.id, attempt.number), 0, 1)
+    except Missing:
+        raise StoreUnavailable("what was in it is not there any more") from None
+
+
+def _fetched(store: Store, run: Run, attempt: Attempt) -> bytes:
+    """A node can put something in the place of its report that no store gives out, such as a link to itself. That is
+    its fault and not the store's, where the store gives out what only the server writes."""
+    try:
+        return untrusted.fetch_bytes(store, layout.report(run.id, attempt.number), untrusted.REPORT_BYTES)
+    except (Missing, Malformed):
+        raise
+    except StoreFailed as error:
+        with suppress(Missing):
+            store.get(layout.record(run.id), 0, 1)
+        raise Malformed(f"it cannot be fetched: {error.message}") from error
+
+
+# What an agent adds to the timeline of its run.
+
+MOST_EVENTS = 1000  # of one attempt
+MOST_OF_A_KIND = 200  # likewise, so that one kind crowds out no other
+_MOST_BYTES = 16 << 20
+_LONGEST_KIND = 40
+_LONGEST_TEXT = 4000
+
+
+def agent_events(store: Store, run_id: str, attempt: Attempt, now: datetime) -> list[Event]:
+    """Of one attempt, in their order. What is too much is counted in one event of its own, and so are lines that no
+    agent writes. A node's clock moves nothing to before its attempt, or into the future."""
+    number, reading = attempt.number, _Reading(attempt.asked_at, now)
+    found = list(reading.events(lines(store, layout.events(run_id, number), _MOST_BYTES)))
+    at = found[-1].at if found else now
+    if reading.left_out:
+        least = "at least " if reading.left_out >= MOST_UNREADABLE else ""
+        found.append(Event(at, "left-out", f"attempt {number}: {least}{left_out_words(reading.left_out)}"))
+    if reading.unreadable:
+        count = f"{reading.unreadable} {'line' if reading.unreadable == 1 else 'lines'}"
+        least = "at least " if reading.unreadable >= MOST_UNREADABLE else ""
+        text = f"{least}{count} of the events of attempt {number} cannot be read"
+        found.append(Event(at, "events-unreadable", f"{text}: {reading.why}"))
+    return found
+
+
+class _Reading:
+    def __init__(self, since: datetime, now: datetime) -> None:
+        self._since = since
+        self._now = now
+        self.left_out = self.unreadable = 0
+        self.why = ""  # of the first that cannot be read
+
+    def events(self, written: Iterator[bytes]) -> Iterator[Event]:
+        kinds: Counter[str] = Counter()
+        for line in written:
+            if self.unreadable >= MOST_UNREADABLE or self.left_out >= MOST_UNREADABLE:
+                return
+            if kinds.total() >= MOST_EVENTS:
+                self.left_out += 1  # not worth reading: it is not shown
+                continue
+            try:
+                event = untrusted.load(Event, line, self._now)
+            except Malformed as error:
+                self.unreadable, self.why = self.unreadable + 1, self.why or error.message
+                continue
+            at = min(max(event.at, self._since), self._now)
+            event = replace(event, at=at, kind=event.kind[:_LONGEST_KIND], text=event.text[:_LONGEST_TEXT])
+            if kinds[event.kind] >= MOST_OF_A_KIND:
+                self.left_out += 1
+                continue
+            kinds[event.kind] += 1
+            yield event

@@ -1,0 +1,1 @@
+"""The stores of a workspace: opened, checked, and shared with nodes."""

@@ -1,0 +1,212 @@
+"""What nodes are given of the stores they need: a part of each, for a while, and again before that ends."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from stoker.errors import StokerError, StoreDenied
+from stoker.model import layout
+from stoker.model.node import NodeRequest
+from stoker.model.run import Attempt, Run
+from stoker.server.rounds.outside import Clock
+from stoker.server.stores.keychain import Keychain
+from stoker.server.stores.stores import Stores
+from stoker.stores import sealed
+from stoker.stores.access import Access, Route
+from stoker.stores.credential import NONE
+from stoker.stores.kinds import grant, kind_of, locate
+
+FOR_S = 86_400.0  # a server that is away for a day, such as a shut laptop, costs no run its store
+_LONGER = 6  # so many times as long a node may still read its next access, and nothing else, and change nothing
+_LEAST_PAUSE_S = 0.5
+_SAME_PAUSE_S = 60.0
+SEAL = "seal of accesses"
+
+
+class Accesses:
+    """Called from several threads."""
+
+    def __init__(
+        self,
+        stores: Stores,
+        keychain: Keychain,
+        clock: Clock,
+        for_s: float = FOR_S,
+        *,
+        here: Callable[[str], bool] = lambda _provider: True,
+    ) -> None:
+        """`here` says of a provider whether its nodes are on this computer, and run as whoever runs the server."""
+        self._stores = stores
+        self._here = here
+        self._keychain = keychain
+        self._clock = clock
+        self._for_s = for_s
+        self._lock = threading.Lock()
+        self._due: dict[str, float] = {}  # by node key, unix seconds; unknown: now, as after a restart
+        self._ends: dict[str, float] = {}  # by node key: when its last access ends
+        self.trouble: dict[str, str] = {}  # by node key: why its access could not be renewed
+
+    def first(self, run: Run, attempt: Attempt, lease_s: float = 0.0) -> tuple[str, str]:
+        """The access as text and the key it is renewed with; empty where the node finds all in the run's folder. It
+        outlasts a lease of this length."""
+        if not self._is_needed(run):
+            return "", ""
+        access = self._grant(run, attempt, lease_s)
+        self._note(attempt, access, lease_s)
+        return access.to_text(), self._seal(attempt.key)
+
+    def hand_over(self, run: Run, machine: str, request: NodeRequest) -> None:
+        """Tells the machine that was had under this key what it is to do next, and with which access. Only that machine
+        can open it: it was given the seal when it was made."""
+        key = layout.again(run.id, int(machine.rpartition("-")[2]))
+        words = json.dumps({"orders": request.orders, "variables": request.variables, "spend": request.spend})
+        self._stores.of(run).put(key, sealed.seal(self._seal(machine), words, key))
+
+    def signed(self, run: Run, attempt: Attempt, key: str, data: bytes) -> bytes:
+        """What a node is told at this key. One that reads it over a network believes nobody else: others may write to
+        the same store."""
+        return sealed.signed(self._seal(attempt.key), data, key) if self._is_needed(run) else data
+
+    def opened(self, run: Run, attempt: Attempt, key: str, data: bytes) -> bytes:
+        """What it was told. Raises Corrupt where somebody else wrote it."""
+        return sealed.opened(self._seal(attempt.key), data, key) if self._is_needed(run) else data
+
+    def is_due(self, run: Run, attempt: Attempt) -> bool:
+        """Cheap: asked in every round."""
+        return self._clock.now().timestamp() >= self._due.get(attempt.key, 0.0) and self._is_needed(run)
+
+    def lasts_s(self, node_key: str) -> float:
+        """How long the access that a node was given last lasts; without end where that is not known."""
+        ends = self._ends.get(node_key)
+        return max(ends - self._clock.now().timestamp(), 0.0) if ends else float("inf")
+
+    def renew(self, run: Run, attempt: Attempt, lease_s: float = 0.0) -> None:
+        """The next access goes where only this node can read it."""
+        try:
+            access = self._grant(run, attempt, lease_s)
+            key = layout.access(run.id, attempt.number)
+            self._stores.of(run).put(key, sealed.seal(self._seal(attempt.key), access.to_text(), key))
+        except StokerError as error:
+            self.trouble[attempt.key] = error.message
+            self._due[attempt.key] = self._clock.now().timestamp() + min(self._for_s / 10, 60.0)
+            raise
+        self.trouble.pop(attempt.key, None)
+        self._note(attempt, access, lease_s)
+
+    def renew_soon(self) -> None:
+        """The credential of a store was replaced: what was made of the old one may end at any moment."""
+        self._due.clear()
+        self._ends.clear()
+
+    def forget(self, node_key: str) -> None:
+        self._due.pop(node_key, None)
+        self._ends.pop(node_key, None)
+        self.trouble.pop(node_key, None)
+
+    def check(self, run: Run) -> None:
+        """Raises StoreDenied where the nodes of the run would be given more than their part of a store."""
+        for name, reads in needs(run, far=self._is_far(run.store)).items():
+            known = self._stores.named(name)
+            if "" in reads and kind_of(known.url).grants_prefixes:
+                raise StoreDenied(
+                    f"`{run.job.name}` reads files at the top of the store `{name}`: a node would be given all of it",
+                    hint="move the files into a folder of the store",
+                )
+            if not self._here(run.job.on) and not known.shared:
+                self._check_splits(known.name, known.url, run.job.on)
+
+    def _check_splits(self, name: str, url: str, provider: str) -> None:
+        held = self._stores.credential(name)
+        advice = kind_of(url).unsplit(locate(url), held) if held.kind != NONE else ""
+        if advice:
+            raise StoreDenied(
+                f"the store `{name}` is opened with `{held.kind}`, which cannot be split: a node of `{provider}` would "
+                "get that credential itself, and could change every run in the store",
+                hint=f"{advice}: `stoker store add {name} {url}`; or allow it with `--shared-with-nodes`",
+            )
+
+    def for_client(self, store: str, reads: list[str], writes: list[str]) -> Access:
+        """A part of one store for whoever may use this server."""
+        known, opened = self._stores.named(store), self._stores.open(store)
+        for prefix in writes:
+            opened.prepare(prefix)
+        return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=self._for_s)
+
+    def _is_needed(self, run: Run) -> bool:
+        far = self._is_far(run.store)
+        return far or any(name != run.store for name in needs(run, far=far))
+
+    def _is_far(self, store: str) -> bool:
+        return not locate(self._stores.named(store).url).local
+
+    def _grant(self, run: Run, attempt: Attempt, lease_s: float) -> Access:
+        """For so long that a node which hears nothing from now on until its lease is over can always write."""
+        self.check(run)
+        for_s = lease_s + self._for_s
+        routes: list[Route] = []
+        ends: list[float] = []
+        for name, reads in needs(run, far=self._is_far(run.store)).items():
+            writes = [layout.run(run.id)] if name == run.store else []
+            part = self._part(name, reads, writes, for_s)
+            routes += part.routes if name == run.store else [_elsewhere(name, route) for route in part.routes]
+            ends += [part.expires_at] if part.expires_at else []
+        expires_at = min(ends, default=0.0)
+        return Access(
+            (*routes, *self._ticket(run, attempt, expires_at, max(for_s + _LEAST_PAUSE_S, _LONGER * self._for_s))),
+            expires_at,
+        )
+
+    def _ticket(self, run: Run, attempt: Attempt, expires_at: float, for_s: float) -> tuple[Route, ...]:
+        """Lets a node find its next access after this one has ended, as when the server was away for long, and lets a
+        machine begin anew: these three objects, and nothing beside them. Not every store can give it."""
+        if not self._is_far(run.store):
+            return ()
+        objects = [one(run.id, attempt.number) for one in (layout.access, layout.again, layout.agent)]
+        try:
+            later = self._part(run.store, objects, [], for_s)
+        except StokerError:
+            return ()
+        return later.routes if later.expires_at > expires_at else ()
+
+    def _part(self, store: str, reads: list[str], writes: list[str], for_s: float) -> Access:
+        known = self._stores.named(store)
+        return grant(known.url, self._stores.credential(store), reads=reads, writes=writes, for_s=for_s)
+
+    def _note(self, attempt: Attempt, access: Access, lease_s: float) -> None:
+        """Half of the time beyond its lease is left for whatever may keep a renewal from arriving. What cannot be
+        renewed, such as a SAS that somebody made, is tried rarely."""
+        same = self._ends.get(attempt.key) == access.expires_at
+        self._ends[attempt.key] = access.expires_at
+        left_s = access.expires_at - self._clock.now().timestamp() if access.expires_at else float("inf")
+        if left_s <= 0:
+            self.trouble[attempt.key] = "what its credential allows has ended"
+            same = True
+        beyond_s = left_s - lease_s if left_s > lease_s else left_s
+        self._due[attempt.key] = self._clock.now().timestamp() + max(
+            beyond_s / 2, _SAME_PAUSE_S if same else _LEAST_PAUSE_S
+        )
+
+    def _seal(self, node_key: str) -> str:
+        with self._lock:
+            key = self._keychain.get(SEAL)
+            if key is None:
+                key = sealed.new_key()
+                self._keychain.keep(SEAL, key)
+        return sealed.derived_key(key, node_key)
+
+
+def needs(run: Run, *, far: bool) -> dict[str, list[str]]:
+    """By store: what the nodes of a run read besides its own folder, each a prefix or the key of one object. Where the
+    run's store is `far` its code is one object."""
+    found = {run.store: [layout.code(run.snapshot)] if far else ["blobs/", "snapshots/"]}
+    for order in run.inputs.values():
+        if order.store:
+            found.setdefault(order.store, []).extend(order.reads)
+    return found
+
+
+def _elsewhere(store: str, route: Route) -> Route:
+    return replace(route, prefix=layout.elsewhere(store, route.prefix))
