@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import fuse
+from stoker.engine.money import fuse
 from stoker.model import checkpoint
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.drawing import stormy

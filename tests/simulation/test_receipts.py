@@ -8,9 +8,9 @@ from decimal import Decimal
 import pytest
 
 from stoker.client.report.explain import explain
-from stoker.engine.costing import costs
-from stoker.engine.meter import spent
-from stoker.engine.receipt import receipt
+from stoker.engine.money.costing import costs
+from stoker.engine.money.meter import spent
+from stoker.engine.money.receipt import receipt
 from stoker.model.costs import By
 from stoker.model.receipt import Part
 from stoker.testing.world.drawing import calm, stormy

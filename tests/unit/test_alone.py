@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.alone import spelled, words
+from stoker.engine.nodes.alone import spelled, words
 from stoker.model.job import Job
 from stoker.model.money import Limit, Period
 from stoker.model.node import Features

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.forecast import forecast
+from stoker.engine.money.forecast import forecast
 from stoker.model.job import Job
 from stoker.model.node import Need
 from stoker.providers.azure.market import snapshot

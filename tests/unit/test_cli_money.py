@@ -26,9 +26,9 @@ from stoker.cli.view.receipttext import receipt_lines, short
 from stoker.cli.view.words import meter_line
 from stoker.client.report.receipt import figures, left_words
 from stoker.client.report.spelling import how_old, money, step, usd
-from stoker.engine.costing import costs
-from stoker.engine.forecast import forecast
-from stoker.engine.receipt import receipt
+from stoker.engine.money.costing import costs
+from stoker.engine.money.forecast import forecast
+from stoker.engine.money.receipt import receipt
 from stoker.model.costs import By
 from stoker.model.job import Job
 from stoker.model.money import Spell

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stories import PRICE, at, story
 
-from stoker.engine.costing import costs
-from stoker.engine.meter import spent
+from stoker.engine.money.costing import costs
+from stoker.engine.money.meter import spent
 from stoker.model.costs import By, Costs
 from stoker.model.money import Spell
 from stoker.model.run import Run, RunState

@@ -9,11 +9,11 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.actions import StartSpare, StopNode
-from stoker.engine.deadline import SUPPOSED_LOSS_S, SUPPOSED_START_S, Urgency, noted, outlook, words
+from stoker.engine.decision import StartSpare, StopNode
 from stoker.engine.lifecycle import begin
-from stoker.engine.market import choose, needs
-from stoker.engine.moving import attend, let_go, wanted
+from stoker.engine.offers.deadline import SUPPOSED_LOSS_S, SUPPOSED_START_S, Urgency, noted, outlook, words
+from stoker.engine.offers.market import choose, needs
+from stoker.engine.offers.moving import attend, let_go, wanted
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job import Job

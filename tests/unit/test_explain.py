@@ -11,7 +11,7 @@ import pytest
 from stories import START, Told, at, evicted, story, vanished
 
 from stoker.client.report.explain import explain
-from stoker.engine.receipt import receipt
+from stoker.engine.money.receipt import receipt
 from stoker.model.node import Offer
 from stoker.model.orders import Notice
 from stoker.model.report import Outcome

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stories import Told, at, evicted, story
 
-from stoker.engine.forecast import forecast, past
+from stoker.engine.money.forecast import forecast, past
 from stoker.model.forecast import Forecast
 from stoker.model.job import Job
 from stoker.model.node import Offer

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from stoker.engine import fuse, meter
-from stoker.engine.actions import StartNode, StopNode, TellAgent
-from stoker.engine.decision import Decision
-from stoker.engine.market import needs
+from stoker.engine.decision import Decision, StartNode, StopNode, TellAgent
+from stoker.engine.money import fuse, meter
+from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import BudgetTooSmall, Conflict

@@ -21,9 +21,9 @@ from poisonedworld import Make, World
 from quickforging import forge
 
 from stoker.agent.checkpoints import restoring
-from stoker.engine.costing import costs
 from stoker.engine.decision import Decision
-from stoker.engine.receipt import receipt
+from stoker.engine.money.costing import costs
+from stoker.engine.money.receipt import receipt
 from stoker.errors import BadInput, StokerError
 from stoker.model import layout, untrusted, wire
 from stoker.model.checkpoint import CheckpointSet, Fence

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from stoker.engine.actions import StopNode, TellAgent
-from stoker.engine.kept import release
-from stoker.engine.leftovers import claimed
+from stoker.engine.decision import StopNode, TellAgent
 from stoker.engine.lifecycle import advance, begin
+from stoker.engine.nodes.kept import release
+from stoker.engine.nodes.leftovers import claimed
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
 from stoker.model.node import NodeSight, NodeState

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.lease import BESIDE_S, DEFAULT_S, lease_s, longest
+from stoker.engine.nodes.lease import BESIDE_S, DEFAULT_S, lease_s, longest
 from stoker.model.home import Home
 from stoker.model.lease import LAST_WORDS_S
 from stoker.model.money import UNLIMITED, Fuse

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.actions import Land, StartNode, StopNode, TellAgent
+from stoker.engine.decision import Land, StartNode, StopNode, TellAgent
 from stoker.engine.drills import evict, rate_per_hour, withdraw
 from stoker.engine.lifecycle import STOP_PATIENCE_S, advance, begin
+from stoker.engine.money.receipt import with_effort
 from stoker.engine.patience import MOST_LOST
-from stoker.engine.receipt import with_effort
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
 from stoker.model.money import Spell

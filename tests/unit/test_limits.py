@@ -5,10 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from stoker.engine import fuse, meter
-from stoker.engine.actions import StartNode
-from stoker.engine.limits import Limits, allowances, name, period, used
-from stoker.engine.market import needs
+from stoker.engine.decision import StartNode
+from stoker.engine.money import fuse, meter
+from stoker.engine.money.limits import Limits, allowances, name, period, used
+from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.model.money import Limit, Period, Spell
 from stoker.model.node import Offer

@@ -9,8 +9,8 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.leftovers import needed, release_unneeded
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
+from stoker.engine.nodes.leftovers import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
 from stoker.model.money import Spell
 from stoker.model.node import Features, NodeSight, NodeState, Offer

@@ -9,10 +9,10 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.actions import StartNode, StartSpare
-from stoker.engine.leftovers import claimed
+from stoker.engine.decision import StartNode, StartSpare
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.market import FIRST_PAUSE_S, choose, needs, why_none
+from stoker.engine.nodes.leftovers import claimed
+from stoker.engine.offers.market import FIRST_PAUSE_S, choose, needs, why_none
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting

@@ -5,8 +5,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from stoker.engine import meter
 from stoker.engine.lifecycle import begin
+from stoker.engine.money import meter
 from stoker.engine.sighting import Sighting
 from stoker.model import wire
 from stoker.model.money import Fuse, Spell

@@ -13,11 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from stoker.agent.machine.fuse import FuseClock
-from stoker.engine import meter
-from stoker.engine.actions import StartNode, StopNode, TellAgent
-from stoker.engine.fuse import is_news
+from stoker.engine.decision import StartNode, StopNode, TellAgent
 from stoker.engine.lifecycle import begin
-from stoker.engine.market import needs
+from stoker.engine.money import meter
+from stoker.engine.money.fuse import is_news
+from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job import Job

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from stoker.engine import meter
-from stoker.engine.actions import StartNode
+from stoker.engine.decision import StartNode
 from stoker.engine.lifecycle import advance, begin
+from stoker.engine.money import meter
+from stoker.engine.offers.placement import LONGEST_DELAY_S, place
 from stoker.engine.patience import HOPELESS, LOGIN, MARKET, MOST_LOST, MOST_REFUSED, TABLE
-from stoker.engine.placement import LONGEST_DELAY_S, place
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.report import Effort, Kept, Outcome, Phase, Report

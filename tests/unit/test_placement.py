@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from stoker.engine.leftovers import GRACE_S, claimed, release_leftovers
 from stoker.engine.lifecycle import advance, begin
-from stoker.engine.placement import place, why_waiting
+from stoker.engine.nodes.leftovers import GRACE_S, claimed, release_leftovers
+from stoker.engine.offers.placement import place, why_waiting
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stories import PRICE, START, Told, at, evicted, story, vanished
 
-from stoker.engine.meter import spent
-from stoker.engine.receipt import receipt, with_effort
+from stoker.engine.money.meter import spent
+from stoker.engine.money.receipt import receipt, with_effort
 from stoker.model.money import Spell
 from stoker.model.receipt import Part, Receipt, rounded
 from stoker.model.report import Effort, Outcome, Phase, Report

@@ -14,7 +14,7 @@ import pytest
 from stories import Told, at, evicted, story
 
 from stoker.client.report.receipt import page
-from stoker.engine.receipt import receipt
+from stoker.engine.money.receipt import receipt
 from stoker.model.receipt import Receipt
 from stoker.model.run import RunState
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from stoker.engine.actions import StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.decision import Decision
-from stoker.engine.fuse import set_budget
-from stoker.engine.market import needs
-from stoker.engine.restored import GRACE_S, restored
+from stoker.engine.decision import Decision, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.money.fuse import set_budget
+from stoker.engine.nodes.restored import GRACE_S, restored
+from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeSight, NodeState, Offer

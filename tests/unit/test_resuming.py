@@ -9,12 +9,12 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.engine.actions import StartNode, StopNode
-from stoker.engine.leftovers import claimed, release_leftovers
+from stoker.engine.decision import StartNode, StopNode
 from stoker.engine.lifecycle import MUTE_S, advance, begin
-from stoker.engine.market import Market, needs
+from stoker.engine.nodes.leftovers import claimed, release_leftovers
+from stoker.engine.nodes.resuming import RESTART_S, spared
+from stoker.engine.offers.market import Market, needs
 from stoker.engine.patience import MOST_LOST
-from stoker.engine.resuming import RESTART_S, spared
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.model.job import Job, Spot

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from stoker.engine.actions import Action
+from stoker.model.money import Fuse
 from stoker.model.run import Event, Run
 
 
@@ -20,3 +20,48 @@ class Decision:
 
     def doing(self, *actions: Action) -> Decision:
         return Decision(self.run, (*self.actions, *actions), self.events)
+
+
+# What the engine can ask for. Each action is keyed by run and attempt and may be carried out again without harm.
+
+
+@dataclass(frozen=True, slots=True)
+class StartNode:
+    """Write the newest attempt's orders, then ask the provider for its node."""
+
+    run: Run
+    fuse: Fuse | None = None  # what it may spend
+
+
+@dataclass(frozen=True, slots=True)
+class StartSpare:
+    """Ask the provider for the node of the attempt behind the newest one. It waits for orders that may never come."""
+
+    run: Run
+    fuse: Fuse | None = None  # what it may spend, until orders say otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class TellAgent:
+    """Write the run's wish where the newest attempt's agent reads it."""
+
+    run: Run
+    fuse: Fuse | None = None  # what it may spend from now on; None: nothing to say about that
+
+
+@dataclass(frozen=True, slots=True)
+class StopNode:
+    """Release everything under this key, whatever it is still doing."""
+
+    provider: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Land:
+    """Bring the run's outputs to the folder it was submitted from."""
+
+    run: Run
+
+
+Action = StartNode | StartSpare | TellAgent | StopNode | Land

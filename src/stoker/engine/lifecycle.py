@@ -9,14 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stoker.engine import fuse, kept, meter
-from stoker.engine.actions import Land, StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.deadline import noted
-from stoker.engine.decision import Decision
-from stoker.engine.keys import node_key
-from stoker.engine.moving import attend
+from stoker.engine.decision import Decision, Land, StartNode, StartSpare, StopNode, TellAgent
+from stoker.engine.money import fuse, meter
+from stoker.engine.nodes import kept
+from stoker.engine.nodes.leftovers import node_key
+from stoker.engine.nodes.resuming import RESTART_S, may_resume
+from stoker.engine.offers.deadline import noted
+from stoker.engine.offers.moving import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
-from stoker.engine.resuming import RESTART_S, may_resume
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish

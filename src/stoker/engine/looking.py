@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from stoker.engine.fuse import release_s
-from stoker.engine.keys import spare_key
-from stoker.engine.lease import idle, longest
-from stoker.engine.leftovers import claimed
+from stoker.engine.money.fuse import release_s
+from stoker.engine.nodes.lease import idle, longest
+from stoker.engine.nodes.leftovers import claimed, spare_key
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
 from stoker.model.lease import LAST_WORDS_S

@@ -6,18 +6,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine import meter, paying
-from stoker.engine.deadline import words
 from stoker.engine.decision import Decision
-from stoker.engine.fuse import Allowance
 from stoker.engine.lifecycle import ask_ahead, begin
-from stoker.engine.limits import NONE, Limits, allowances
-from stoker.engine.market import Market, choose, why_none
-from stoker.engine.moving import let_go, wanted
-from stoker.engine.placement import place
-from stoker.engine.receipt import with_effort
-from stoker.engine.restored import without_starts
-from stoker.engine.resuming import may_resume, resumed
+from stoker.engine.money import meter, paying
+from stoker.engine.money.fuse import Allowance
+from stoker.engine.money.limits import NONE, Limits, allowances
+from stoker.engine.money.receipt import with_effort
+from stoker.engine.nodes.restored import without_starts
+from stoker.engine.nodes.resuming import may_resume, resumed
+from stoker.engine.offers.deadline import words
+from stoker.engine.offers.market import Market, choose, why_none
+from stoker.engine.offers.moving import let_go, wanted
+from stoker.engine.offers.placement import place
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Wish

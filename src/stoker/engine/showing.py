@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from stoker.engine.looking import Heard
-from stoker.engine.receipt import with_effort
+from stoker.engine.money.receipt import with_effort
 from stoker.errors import StokerError
 from stoker.model.report import Phase, Report
 from stoker.model.run import Run, RunState

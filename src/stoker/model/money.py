@@ -17,7 +17,7 @@ UNLIMITED = Decimal(10**9)  # more than anybody can set
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """One node at one price for a time. Only `engine/meter.py` makes these."""
+    """One node at one price for a time. Only `engine/money/meter.py` makes these."""
 
     key: str  # of the node
     since: datetime  # no later than the cloud begins to count

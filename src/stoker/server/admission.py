@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from stoker.engine.fuse import dollars, least_start
-from stoker.engine.market import needs
+from stoker.engine.money.fuse import dollars, least_start
+from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
 from stoker.model.fields import nearest
 from stoker.model.job import Job, Launcher

@@ -7,8 +7,8 @@ from decimal import Decimal, InvalidOperation
 
 from fastapi import APIRouter, Request, Response
 
-from stoker.engine import fuse, meter
-from stoker.engine.limits import period, used
+from stoker.engine.money import fuse, meter
+from stoker.engine.money.limits import period, used
 from stoker.errors import BadInput, NotFound
 from stoker.model.fields import Money, Problems
 from stoker.model.money import BudgetState, Limit, LimitState, Period

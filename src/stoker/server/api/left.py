@@ -9,9 +9,9 @@ from decimal import Decimal
 
 from fastapi import APIRouter, Request, Response
 
-from stoker.engine.leftovers import claimed
-from stoker.engine.meter import cost
-from stoker.engine.resuming import spared
+from stoker.engine.money.meter import cost
+from stoker.engine.nodes.leftovers import claimed
+from stoker.engine.nodes.resuming import spared
 from stoker.errors import StokerError
 from stoker.model.node import NodeSight
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of

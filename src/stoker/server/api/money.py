@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta, timezone
 
 from fastapi import APIRouter, Query, Request, Response
 
-from stoker.engine.costing import costs
-from stoker.engine.forecast import forecast
-from stoker.engine.market import needs
-from stoker.engine.receipt import receipt
+from stoker.engine.money.costing import costs
+from stoker.engine.money.forecast import forecast
+from stoker.engine.money.receipt import receipt
+from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model import wire
 from stoker.model.costs import By, Costs

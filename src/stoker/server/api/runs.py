@@ -10,9 +10,10 @@ from datetime import datetime
 
 from fastapi import APIRouter, Query, Request, Response
 
-from stoker.engine import alone, drills
+from stoker.engine import drills
 from stoker.engine.decision import Decision
-from stoker.engine.placement import queue
+from stoker.engine.nodes import alone
+from stoker.engine.offers.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
 from stoker.model.job import Job
 from stoker.model.node import Offer

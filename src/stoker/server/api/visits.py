@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from stoker.engine import kept
-from stoker.engine.leftovers import claimed
+from stoker.engine.nodes import kept
+from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import BadInput, Conflict, ProviderFailed
 from stoker.model.entrance import Entrance
 from stoker.model.orders import Visit

@@ -1,7 +1,7 @@
 """A damaged database is put aside and made again from the records in the stores, so that no run is lost with it.
 
 A record counts only with this server's signature, in its own place. Nothing starts because of one: see
-`engine/restored.py`.
+`engine/nodes/restored.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from stoker.engine.restored import restored
+from stoker.engine.nodes.restored import restored
 from stoker.errors import Corrupt, HomeUnusable, StokerError, StoreFailed
 from stoker.model import layout, wire
 from stoker.model.home import Home

@@ -9,8 +9,8 @@ from datetime import datetime
 
 from stoker.engine.decision import Decision
 from stoker.engine.lifecycle import give_up
-from stoker.engine.limits import Limits
-from stoker.engine.market import Market
+from stoker.engine.money.limits import Limits
+from stoker.engine.offers.market import Market
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError

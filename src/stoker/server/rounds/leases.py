@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stoker.engine import lease as reckoning
+from stoker.engine.nodes import lease as reckoning
 from stoker.model import layout, wire
 from stoker.model.lease import Lease
 from stoker.model.money import Fuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from stoker.engine.limits import NONE, Limits, period
+from stoker.engine.money.limits import NONE, Limits, period
 from stoker.model.money import Limit, Period, Spell
 from stoker.model.run import Run
 from stoker.server.records.database import Database

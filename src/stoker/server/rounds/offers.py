@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 
-from stoker.engine.market import Market, needs
+from stoker.engine.offers.market import Market, needs
 from stoker.errors import NotSetUp, ProviderFailed, StokerError
 from stoker.model.node import Need, Offer
 from stoker.model.run import Run, RunState

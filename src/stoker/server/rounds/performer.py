@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.decision import Decision
+from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.drills import rate_per_hour
-from stoker.engine.fuse import is_news
-from stoker.engine.keys import node_key
 from stoker.engine.looking import Requests
+from stoker.engine.money.fuse import is_news
+from stoker.engine.nodes.leftovers import node_key
 from stoker.errors import (
     Corrupt,
     Malformed,

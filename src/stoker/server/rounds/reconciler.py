@@ -8,11 +8,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from stoker.engine import alone, leftovers, looking, showing
-from stoker.engine.actions import Action, StopNode
-from stoker.engine.decision import Decision
+from stoker.engine import looking, showing
+from stoker.engine.decision import Action, Decision, StopNode
 from stoker.engine.looking import Requests
-from stoker.engine.placement import why_waiting
+from stoker.engine.nodes import alone, leftovers
+from stoker.engine.offers.placement import why_waiting
 from stoker.engine.rounds import untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting

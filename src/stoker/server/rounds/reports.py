@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from stoker.engine.leftovers import claimed
 from stoker.engine.looking import Heard
+from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
 from stoker.model import layout, untrusted
 from stoker.model.report import Phase, Report

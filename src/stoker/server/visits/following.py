@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from stoker.engine.leftovers import claimed
+from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreUnavailable
 from stoker.model import layout, untrusted, wire
 from stoker.model.frame import Frame, Kind

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 
-from stoker.engine.market import Market, needs
+from stoker.engine.offers.market import Market, needs
 from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed
 from stoker.model.job import Job
 from stoker.model.lease import LAST_WORDS_S

@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from stoker.engine import meter
-from stoker.engine.keys import spare_key
+from stoker.engine.money import meter
+from stoker.engine.nodes.leftovers import spare_key
 from stoker.engine.patience import MOST_LOST, was_lost, without_progress
 from stoker.model import checkpoint
 from stoker.model.orders import Wish

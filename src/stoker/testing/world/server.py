@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from stoker.engine import fuse, lease, leftovers, looking, rounds
-from stoker.engine.actions import Action, Land, StartNode, StartSpare, StopNode, TellAgent
-from stoker.engine.decision import Decision
-from stoker.engine.keys import node_key
-from stoker.engine.leftovers import GRACE_S
+from stoker.engine import looking, rounds
+from stoker.engine.decision import Action, Decision, Land, StartNode, StartSpare, StopNode, TellAgent
 from stoker.engine.looking import Heard, Requests, gone_keys
+from stoker.engine.money import fuse
+from stoker.engine.nodes import lease, leftovers
+from stoker.engine.nodes.leftovers import GRACE_S, node_key
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
 from stoker.model.money import Fuse

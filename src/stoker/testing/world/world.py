@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from stoker.engine.decision import Decision
-from stoker.engine.fuse import set_budget
+from stoker.engine.money.fuse import set_budget
 from stoker.errors import BudgetTooSmall
 from stoker.model.node import Features
 from stoker.model.run import Run, RunState

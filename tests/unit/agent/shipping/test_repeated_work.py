@@ -16,7 +16,7 @@ from stoker.agent.shipping.points import Point
 from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, numbers
 from stoker.client.report.explain import explain
 from stoker.client.report.receipt import taken_words
-from stoker.engine.receipt import receipt
+from stoker.engine.money.receipt import receipt
 from stoker.model.receipt import Part
 from stoker.model.report import Climb, Effort
 from stoker.model.wire import dump, load

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from stoker.engine.repeating import Repeating
+from stoker.engine.money.repeating import Repeating
 from stoker.model.report import Effort, Kept, Phase
 from stoker.model.run import Attempt, Run
 

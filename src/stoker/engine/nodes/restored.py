@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine.actions import Land, StartNode, StartSpare, StopNode
-from stoker.engine.decision import Decision
+from stoker.engine.decision import Decision, Land, StartNode, StartSpare, StopNode
 from stoker.model.orders import Wish
 from stoker.model.run import AttemptState, Run, RunState
 

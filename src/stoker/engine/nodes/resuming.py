@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine.market import Market, open_now, same
+from stoker.engine.offers.market import Market, open_now, same
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeSight, NodeState, Offer
 from stoker.model.orders import Wish

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from stoker.engine import meter
-from stoker.engine.fuse import Allowance, dollars, least, own, reserve
+from stoker.engine.money import meter
+from stoker.engine.money.fuse import Allowance, dollars, least, own, reserve
 from stoker.model.money import Limit, Period, Spell
 from stoker.model.run import Run
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from stoker.engine.lineage import Loss, losses, steps_lost, unheard_s
-from stoker.engine.meter import NANO, cost, rate
+from stoker.engine.money.lineage import Loss, losses, steps_lost, unheard_s
+from stoker.engine.money.meter import NANO, cost, rate
 from stoker.model.money import Spell
 from stoker.model.receipt import Part, Receipt, Share, Stay, Taken, total
 from stoker.model.report import Effort, Phase, Report, joined_metrics

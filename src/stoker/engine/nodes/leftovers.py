@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from stoker.engine.actions import StopNode
-from stoker.engine.keys import spare_key
-from stoker.engine.resuming import spared
+from stoker.engine.decision import StopNode
+from stoker.engine.nodes.resuming import spared
 from stoker.model.node import NodeSight, NodeState
 from stoker.model.run import Run, RunState
 
@@ -56,3 +55,19 @@ def release_leftovers(
         for sight in unneeded
         if sight.state is NodeState.GONE or unclaimed_s.get(sight.key, 0.0) >= grace_s
     ]
+
+
+# The keys of a run's nodes: the same key never gives two nodes.
+
+
+def node_key(run: Run, number: int) -> str:
+    """Of the attempt with this number."""
+    return f"{run.id}-{number}"
+
+
+def spare_key(run: Run) -> str:
+    """The node that was asked for ahead, until its attempt begins; empty: none."""
+    attempt = run.attempt
+    if run.state.ended or attempt is None or attempt.spare is None:
+        return ""
+    return node_key(run, attempt.number + 1)

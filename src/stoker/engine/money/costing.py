@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, time, timedelta, tzinfo
 from decimal import Decimal
 
-from stoker.engine.meter import cost
+from stoker.engine.money.meter import cost
 from stoker.model.costs import By, CostRow, Costs
 from stoker.model.money import Spell
 from stoker.model.run import Run

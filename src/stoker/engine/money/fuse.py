@@ -12,10 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import ROUND_UP, Decimal
 
-from stoker.engine import meter
-from stoker.engine.actions import StopNode, TellAgent
-from stoker.engine.decision import Decision
-from stoker.engine.keys import spare_key
+from stoker.engine.decision import Decision, StopNode, TellAgent
+from stoker.engine.money import meter
+from stoker.engine.nodes.leftovers import spare_key
 from stoker.errors import BudgetTooSmall, Conflict
 from stoker.model.money import FINISH_S, SAVE_S, Fuse, Spell
 from stoker.model.node import Offer

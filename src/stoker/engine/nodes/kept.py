@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stoker.engine.actions import Land, StopNode, TellAgent
-from stoker.engine.decision import Decision
+from stoker.engine.decision import Decision, Land, StopNode, TellAgent
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
 from stoker.model.node import NodeState

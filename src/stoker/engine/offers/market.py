@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 
-from stoker.engine.deadline import Urgency, outlook, words
+from stoker.engine.offers.deadline import Urgency, outlook, words
 from stoker.engine.patience import HOPELESS, NOT_READY, WEATHER
 from stoker.model.job import Fallback, Job
 from stoker.model.node import Need, Offer

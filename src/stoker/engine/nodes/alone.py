@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from stoker.engine.fuse import dollars
-from stoker.engine.lease import longest
-from stoker.engine.limits import name
+from stoker.engine.money.fuse import dollars
+from stoker.engine.money.limits import name
+from stoker.engine.nodes.lease import longest
 from stoker.model.job import Job
 from stoker.model.money import Limit
 from stoker.model.node import Features

@@ -12,8 +12,8 @@ from decimal import Decimal
 from statistics import fmean
 
 from stoker.engine.drills import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
-from stoker.engine.fuse import dollars
-from stoker.engine.receipt import receipt
+from stoker.engine.money.fuse import dollars
+from stoker.engine.money.receipt import receipt
 from stoker.model.forecast import Expectation, Forecast, Past
 from stoker.model.job import Job
 from stoker.model.node import Offer

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from stoker.engine import fuse, meter
-from stoker.engine.actions import Action, StartNode, StartSpare, TellAgent
-from stoker.engine.decision import Decision
-from stoker.engine.fuse import Allowance
+from stoker.engine.decision import Action, Decision, StartNode, StartSpare, TellAgent
 from stoker.engine.lifecycle import advance
-from stoker.engine.market import Market, needs
+from stoker.engine.money import fuse, meter
+from stoker.engine.money.fuse import Allowance
+from stoker.engine.offers.market import Market, needs
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState
 from stoker.model.run import Run

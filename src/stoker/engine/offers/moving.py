@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from stoker.engine.actions import StartSpare, StopNode
-from stoker.engine.deadline import Outlook, outlook
-from stoker.engine.decision import Decision
-from stoker.engine.market import Market, cheapest_open, price_now
+from stoker.engine.decision import Decision, StartSpare, StopNode
+from stoker.engine.offers.deadline import Outlook, outlook
+from stoker.engine.offers.market import Market, cheapest_open, price_now
 from stoker.engine.sighting import Sighting
 from stoker.model.node import NodeState, Offer
 from stoker.model.orders import Notice, Wish

@@ -1,0 +1,1 @@
+"""Which machine a run takes next."""
