@@ -19,7 +19,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.client.local import launch, twin
 from stoker.client.settings import Settings, from_environment
-from stoker.model.job import Job, Spot
+from stoker.model.job.job import Job, Spot
 
 Found = TypeVar("Found")
 

@@ -22,10 +22,10 @@ from stoker.agent.checkpoints.openfiles import Opened
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.machine.machine import NodeFolder
 from stoker.client.api.handle import Run
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 Found = TypeVar("Found")

@@ -20,7 +20,7 @@ from benchmarks.subject import REPOSITORY, installed
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Download, Tally, Wanted
 from stoker.agent.data.mounting import Mount, why_not
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant

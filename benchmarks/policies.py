@@ -7,8 +7,8 @@ from functools import cache
 
 from benchmarks.oracle import least_cost, machines
 from benchmarks.spottrace import STEP_S, Trace
-from stoker.model.job import Fallback, Job, Spot
-from stoker.model.run import RunState
+from stoker.model.job.job import Fallback, Job, Spot
+from stoker.model.run.run import RunState
 from stoker.testing.world.cloud import NAME
 from stoker.testing.world.scenario import Place, Plan, Scenario
 from stoker.testing.world.timeline import START

@@ -15,8 +15,8 @@ from benchmarks import peers
 from benchmarks.commands import Command, clean_environment, on_pipe, workplace
 from benchmarks.measure import Goal, Plan, Result, over
 from benchmarks.subject import Stoker, Usage, installed
-from stoker.model.job import Job
-from stoker.model.run import RunState
+from stoker.model.job.job import Job
+from stoker.model.run.run import RunState
 
 SLOTS = 2
 LONGEST_S = 900.0

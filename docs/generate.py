@@ -18,9 +18,9 @@ import click
 from stoker import errors
 from stoker.cli import COMMANDS, cli
 from stoker.errors import StokerError
-from stoker.model import fields as kinds
-from stoker.model.home import Home
-from stoker.model.job import DataInput, Environment, Job, Spot, schema
+from stoker.model.job import fields as kinds
+from stoker.model.job.job import DataInput, Environment, Job, Spot, schema
+from stoker.model.workspace.home import Home
 
 REFERENCE = Path(__file__).parent / "reference"
 _NOTE = "<!-- Written by docs/generate.py: change the code, then run `make docs`. -->"

@@ -15,7 +15,7 @@ from typing import Any
 
 import stoker
 import stoker.checkpoint
-from stoker.model.run import Run as Facts
+from stoker.model.run.run import Run as Facts
 
 HEAD = """# The Python SDK
 
@@ -81,7 +81,7 @@ def _results(of: Any) -> Iterator[type[Any]]:
         answer = str(getattr(function, "__annotations__", {}).get("return", ""))
         origins = _origins(function.__module__)
         for name in re.findall(r"(?:\bmodel\.)?\b[A-Z]\w*", answer):
-            place = "stoker.model.run" if name.startswith("model.") else origins.get(name, "")
+            place = "stoker.model.run.run" if name.startswith("model.") else origins.get(name, "")
             one = getattr(import_module(place), name.removeprefix("model."), None) if place else None
             if isinstance(one, type) and one.__module__.startswith("stoker.") and not issubclass(one, BaseException):
                 yield one

@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from stoker.checkpoint.log import log, should_stop
     from stoker.client.api.client import Client, cost, run
     from stoker.client.api.handle import Run
-    from stoker.model.job import DataInput, Environment, Job, Spot
+    from stoker.model.job.job import DataInput, Environment, Job, Spot
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Client": "stoker.client.api.client",
-    "DataInput": "stoker.model.job",
-    "Environment": "stoker.model.job",
-    "Job": "stoker.model.job",
+    "DataInput": "stoker.model.job.job",
+    "Environment": "stoker.model.job.job",
+    "Job": "stoker.model.job.job",
     "Run": "stoker.client.api.handle",
-    "Spot": "stoker.model.job",
+    "Spot": "stoker.model.job.job",
     "cost": "stoker.client.api.client",
     "log": "stoker.checkpoint.log",
     "run": "stoker.client.api.client",

@@ -52,7 +52,7 @@ def test_the_provider_of_the_page_keeps_the_contract(site: Path) -> None:
 
 LOADED = """
 from pathlib import Path
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 from stoker.providers import Setup, load
 print(load(Setup(Home(Path("home"))))["mine"].features.most_nodes)
 """

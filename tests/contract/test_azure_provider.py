@@ -19,10 +19,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from services import Azurite
-from stoker.model import layout
-from stoker.model.groundwork import Asked
-from stoker.model.home import Home
-from stoker.model.node import NodeRequest, NodeState, Offer
+from stoker.model.node.node import NodeRequest, NodeState, Offer
+from stoker.model.workspace import layout
+from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.home import Home
 from stoker.providers import Provider, Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.setup.cloud import open_cloud

@@ -16,10 +16,10 @@ import pytest
 
 from services import Azurite
 from stoker.errors import JobInvalid, Locked, LoginFailed, NameTaken, NoCapacity, NotAllowed, NotSetUp, QuotaReached
-from stoker.model import layout
-from stoker.model.home import Home
-from stoker.model.job import Job
-from stoker.model.node import Need, NodeRequest, NodeState, Offer
+from stoker.model.job.job import Job
+from stoker.model.node.node import Need, NodeRequest, NodeState, Offer
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.server.admission import admit

@@ -13,9 +13,9 @@ import pytest
 
 from services import KEY, Azurite
 from stoker.errors import ProviderFailed
-from stoker.model import layout
-from stoker.model.home import Home
-from stoker.model.node import Need, NodeRequest, NodeSight, NodeState
+from stoker.model.node.node import Need, NodeRequest, NodeSight, NodeState
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.wire.recording import recording

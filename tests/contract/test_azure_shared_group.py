@@ -14,9 +14,9 @@ import test_azure_provider as alone
 
 from services import Azurite
 from stoker.errors import NotAllowed, NotSetUp, ProviderUnavailable
-from stoker.model.groundwork import Asked
-from stoker.model.home import Home
-from stoker.model.node import NodeState
+from stoker.model.node.node import NodeState
+from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.home import Home
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account.spreading import PATIENCE_S, Spreading

@@ -12,7 +12,7 @@ import pytest
 
 from services import KEY, Azurite, S3Server
 from stoker.errors import StokerError
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.server.api import logs
 from stoker.server.removals.removals import remove_run
 from stoker.stores import Store

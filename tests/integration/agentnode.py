@@ -18,12 +18,12 @@ from typing import Any
 
 from stoker.agent.processes.family import MARK
 from stoker.errors import Missing
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.orders import Orders, Wish, Wishes
-from stoker.model.report import Phase, Report
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.run.report import Phase, Report
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 PATIENCE_S = 40.0

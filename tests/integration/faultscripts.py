@@ -18,8 +18,8 @@ from stoker.client.api.client import Client
 from stoker.client.api.leftovers import Nodes
 from stoker.client.settings import from_environment
 from stoker.errors import StokerError
-from stoker.model.job import Job
-from stoker.model.run import Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.run.run import Run, RunState
 
 STEPS, STEP_S = 30, 0.05
 REST_S = 4.0  # at a step where something is to happen: the news of it takes a second, and more on a busy machine

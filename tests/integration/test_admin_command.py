@@ -12,7 +12,7 @@ import pytest
 
 from stoker.cli import answer
 from stoker.client.local import groundwork
-from stoker.model.groundwork import Asked
+from stoker.model.workspace.groundwork import Asked
 from stoker.providers.azure.setup.cloud import open_cloud
 from stoker.providers.azure.setup.resources import GROUPS_API, Wanted
 from stoker.testing.twin import TwinHandle, twin

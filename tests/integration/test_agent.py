@@ -17,11 +17,11 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.pack import pack
-from stoker.model import layout
-from stoker.model.orders import Orders
-from stoker.model.report import Outcome, Phase, RankEnd
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Outcome, Phase, RankEnd
 from stoker.model.snapshot import EntryKind
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks at processes through /proc")
 

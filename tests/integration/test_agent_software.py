@@ -14,8 +14,8 @@ from agentnode import Node
 
 from stoker.agent.environment import python as uvtool
 from stoker.agent.pack import pack
-from stoker.model.report import Outcome, Report
-from stoker.model.software import Software
+from stoker.model.job.software import Software
+from stoker.model.run.report import Outcome, Report
 
 UV = ("--uv", str(Path(sys.executable).with_name("uv")))
 HERE = ".".join(map(str, sys.version_info[:2]))

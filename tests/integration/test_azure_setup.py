@@ -12,7 +12,7 @@ import pytest
 from azuretwin import BOTH_WEATHERS
 
 from stoker.errors import Conflict, NotAllowed, NotFound, ProviderFailed
-from stoker.model.groundwork import Asked, Piece, PieceState
+from stoker.model.workspace.groundwork import Asked, Piece, PieceState
 from stoker.providers.azure.setup.cloud import ASSIGNMENTS, open_cloud
 from stoker.providers.azure.setup.resources import ROLES_API, Wanted
 from stoker.providers.azure.setup.setup import AzureSetup

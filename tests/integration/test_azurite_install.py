@@ -8,7 +8,7 @@ import pytest
 
 from stoker.client.local import rehearsal
 from stoker.errors import TwinFailed
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 
 def npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ import subprocess
 import pytest
 from agentnode import RUN, Node, eventually
 
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.report import Outcome
+from stoker.model.run.report import Outcome
 from stoker.model.wire import load
+from stoker.model.workspace import layout
 
 # Writes an output each epoch, then the checkpoint that goes on behind it. Waits at the end of an epoch to be killed.
 EPOCHS = """\

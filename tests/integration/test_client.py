@@ -18,8 +18,8 @@ from stoker.client.api.client import Client
 from stoker.client.local import launch
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import BadInput, Conflict, HomeUnusable, JobInvalid, NotFound, RunFailed, ServerUnavailable
-from stoker.model.job import Job
-from stoker.model.run import RunState
+from stoker.model.job.job import Job
+from stoker.model.run.run import RunState
 
 TRAIN = """\
 import os, sys

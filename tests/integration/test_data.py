@@ -31,8 +31,8 @@ from stoker.client.local import launch
 from stoker.client.progress import Progress
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, Corrupt, DatasetRefused, FileChanged, Missing, NotFound, StoreFailed
-from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.credential import NOTHING, Credential
 from stoker.stores.kinds import grant

@@ -11,7 +11,7 @@ import time
 import pytest
 from agentnode import RUN, Node, eventually
 
-from stoker.model import layout
+from stoker.model.workspace import layout
 
 # An agent that looks more often and waits less than real ones, so that a second is full of commits.
 HASTY = """

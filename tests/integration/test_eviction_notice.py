@@ -15,11 +15,11 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.processes.family import AHEAD
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.orders import Notice, Wishes
-from stoker.model.report import Outcome, Phase
+from stoker.model.node.orders import Notice, Wishes
+from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 

@@ -15,10 +15,10 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.pack import pack
-from stoker.model import layout
-from stoker.model.orders import Orders
-from stoker.model.report import Outcome, Report
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Outcome, Report
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 # One rank on each node. Dropout draws from each rank's own random state, so that a rank that went on with another's, or

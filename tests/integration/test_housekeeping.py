@@ -14,7 +14,7 @@ from shell import Shell
 
 from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 SCRIPT = """\
 import json, os, sys, time

@@ -18,11 +18,11 @@ import pytest
 from agentnode import RUN, Node, eventually
 
 from stoker.agent.data.mounts import mounted_below
-from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
-from stoker.model.job import DataMode
-from stoker.model.orders import DataOrder
-from stoker.model.report import Outcome, Phase
+from stoker.model.job.job import DataMode
+from stoker.model.node.orders import DataOrder
+from stoker.model.run.report import Outcome, Phase
+from stoker.model.workspace import layout
 
 FILES = {
     "train/ant.txt": b"ant",

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from agentnode import CLOUD, RUN, Node, eventually
 
-from stoker.model import layout
-from stoker.model.money import Fuse
-from stoker.model.orders import Orders, Wishes
-from stoker.model.report import Outcome, Phase
+from stoker.model.node.orders import Orders, Wishes
+from stoker.model.run.money import Fuse
+from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 
 # Saves when it is told to, and not before.
 HEEDS = """

@@ -16,11 +16,11 @@ from agentnode import RUN, Node, eventually
 
 from services import Azurite, S3Server
 from stoker.agent.data.mounts import mounted_below
-from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest
-from stoker.model.job import DataMode
-from stoker.model.orders import DataOrder
-from stoker.model.report import Outcome
+from stoker.model.job.job import DataMode
+from stoker.model.node.orders import DataOrder
+from stoker.model.run.report import Outcome
+from stoker.model.workspace import layout
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant

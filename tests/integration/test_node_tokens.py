@@ -18,7 +18,7 @@ import pytest
 from shell import Shell, made_shell
 
 from services import KEY, Azurite
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores.access import Access
 from stoker.stores.azure.client import sas_expires_at
 from stoker.stores.azure.containers import container_of

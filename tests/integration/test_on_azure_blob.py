@@ -18,7 +18,7 @@ from shell import Shell
 
 from services import KEY, Azurite, S3Server
 from stoker.errors import StoreDenied
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores.access import Access, Route
 from stoker.stores.kinds import grant
 from stoker.stores.opening import open_access, open_store

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from shell import Shell
 
-from stoker.model import layout, wire
-from stoker.model.run import Run, RunState
+from stoker.model import wire
+from stoker.model.run.run import Run, RunState
+from stoker.model.workspace import layout
 from stoker.server.records.datasettable import DatasetRecord
 from stoker.stores import sealed
 from stoker.stores.folder.store import FolderStore

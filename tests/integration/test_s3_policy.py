@@ -16,7 +16,7 @@ import pytest
 
 from services import S3Server, run_s3
 from stoker.errors import StoreDenied
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.access import Access, Route
 from stoker.stores.kinds import locate

@@ -14,8 +14,8 @@ from stoker.client.software.resolving import resolve
 from stoker.client.software.taking import Along, files, take
 from stoker.client.source.tree import scan
 from stoker.errors import JobInvalid
-from stoker.model.job import Job
-from stoker.model.software import is_ours
+from stoker.model.job.job import Job
+from stoker.model.job.software import is_ours
 
 
 class User:

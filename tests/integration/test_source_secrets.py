@@ -11,7 +11,7 @@ from shell import Shell
 from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import SnapshotRefused
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 VALUE = "correct-horse-battery-staple"
 TOKEN = "gh" + "p_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"  # in two halves, so that no scanner takes it for a leak

@@ -15,7 +15,7 @@ import pytest
 
 from services import Azurite, run_azurite
 from stoker.errors import StoreDenied
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores.access import Access, Route
 from stoker.stores.credential import Credential
 from stoker.stores.kinds import grant

@@ -13,10 +13,10 @@ from agentnode import RUN, Node, eventually
 from shell import Shell
 
 from stoker.errors import Missing
-from stoker.model import layout
-from stoker.model.orders import Visit, VisitEnd, Wishes
-from stoker.model.report import Outcome, Phase
+from stoker.model.node.orders import Visit, VisitEnd, Wishes
+from stoker.model.run.report import Outcome, Phase
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 
 WAITS = "import time; print('here', flush=True); time.sleep(600)"
 SECRET = "hunter2-hunter2"

@@ -16,7 +16,7 @@ from shell import Shell
 from stoker.client.local.workspace import Workspaces
 from stoker.client.settings import from_environment
 from stoker.errors import Conflict
-from stoker.model.handover import Handover, TeamStore
+from stoker.model.workspace.handover import Handover, TeamStore
 
 ACCOUNT = {"subscription": "s1", "workspace": "vision-team", "regions": ["westeurope"]}
 

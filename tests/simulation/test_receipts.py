@@ -11,8 +11,8 @@ from stoker.client.report.explain import explain
 from stoker.engine.money.costing import costs
 from stoker.engine.money.meter import spent
 from stoker.engine.money.receipt import receipt
-from stoker.model.costs import By
-from stoker.model.receipt import Part
+from stoker.model.run.money import By
+from stoker.model.run.receipt import Part
 from stoker.testing.world.drawing import calm, stormy
 from stoker.testing.world.scenario import Scenario
 from stoker.testing.world.world import World

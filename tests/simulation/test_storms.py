@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from stoker.model.job import Job, Spot
-from stoker.model.run import RunState
+from stoker.model.job.job import Job, Spot
+from stoker.model.run.run import RunState
 from stoker.testing.world.__main__ import described
 from stoker.testing.world.drawing import away, calm, stormy
 from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario

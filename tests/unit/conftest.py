@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from stoker.model.job import Job
-from stoker.model.run import Run
+from stoker.model.job.job import Job
+from stoker.model.run.run import Run
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 
 from stoker.engine.decision import Decision
 from stoker.errors import ProviderUnavailable
-from stoker.model import layout, wire
-from stoker.model.home import Home
-from stoker.model.money import Limit, Period
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
-from stoker.model.orders import Wish
-from stoker.model.report import Phase, Report
-from stoker.model.run import Run
+from stoker.model import wire
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import Limit, Period
+from stoker.model.run.report import Phase, Report
+from stoker.model.run.run import Run
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
 from stoker.server.records.recorder import Recorder, Signing
 from stoker.server.records.storetable import StoreTable

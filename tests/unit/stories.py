@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from stoker.model.job import Job
-from stoker.model.money import Spell
-from stoker.model.node import Offer
-from stoker.model.orders import Notice
-from stoker.model.report import Climb, Effort, Kept, Outcome, Phase
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import Notice
+from stoker.model.run.money import Spell
+from stoker.model.run.report import Climb, Effort, Kept, Outcome, Phase
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 START = datetime(2026, 3, 1, 14, 0, tzinfo=UTC)
 PRICE = Decimal("3.60")  # an hour: a tenth of a cent for each second

@@ -10,10 +10,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from stoker.errors import BadInput, StoreDenied, StoreFailed
-from stoker.model import layout
-from stoker.model.home import Home
-from stoker.model.orders import DataOrder
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.node.orders import DataOrder
+from stoker.model.run.run import Attempt, AttemptState, Run
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.providers.azure.deployment.booting import boot_ticket, signed_url
 from stoker.server.records.database import Database
 from stoker.server.records.storetable import StoreTable, read_copy

@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 
 from stoker.errors import JobInvalid
-from stoker.model.job import Job
-from stoker.model.node import Need, Offer
+from stoker.model.job.job import Job
+from stoker.model.node.node import Need, Offer
 from stoker.server.admission import admit, to_store
 from stoker.testing.fake_provider import FakeProvider
 

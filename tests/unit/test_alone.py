@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from stoker.engine.nodes.alone import spelled, words
-from stoker.model.job import Job
-from stoker.model.money import Limit, Period
-from stoker.model.node import Features
-from stoker.model.run import RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import Features
+from stoker.model.run.money import Limit, Period
+from stoker.model.run.run import RunState
 
 HERE = Features(shares_files=True)
 CLOUD = Features(lease_s=5 * 86_400.0, spot=True)

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from stoker.engine.money.forecast import forecast
-from stoker.model.job import Job
-from stoker.model.node import Need
+from stoker.model.job.job import Job
+from stoker.model.node.node import Need
 from stoker.providers.azure.market import snapshot
 from stoker.providers.azure.market.listed import listed, sizes
 

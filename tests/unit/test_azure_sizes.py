@@ -14,7 +14,7 @@ import pytest
 from twinasks import KEY, REGION, Asker, wall
 
 from stoker.errors import JobInvalid
-from stoker.model.node import Need, Offer
+from stoker.model.node.node import Need, Offer
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.deployment import images
 from stoker.providers.azure.deployment.template import Machine, NodeSite, deployment

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import NoCapacity, NotAllowed, NotSetUp, ProviderFailed, ProviderUnavailable, QuotaReached
-from stoker.model.node import Need
+from stoker.model.node.node import Need
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account, check_ssh, read_account
 from stoker.providers.azure.account.handedover import FORM

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.model import layout
 from stoker.model.checkpoint import SPAN, CheckpointSet, Fence, claim, fenced, retained, visible
 from stoker.model.snapshot import Entry
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

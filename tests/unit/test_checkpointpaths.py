@@ -12,11 +12,11 @@ from stoker.agent.checkpoints.openfiles import Opened
 from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.checkpoints.tree import present
 from stoker.agent.machine.machine import NodeFolder
-from stoker.model import layout
-from stoker.model.checkpointpaths import CheckpointPaths, is_folder
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.checkpointpaths import CheckpointPaths, is_folder
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 

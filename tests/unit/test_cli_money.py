@@ -29,12 +29,11 @@ from stoker.client.report.spelling import how_old, money, step, usd
 from stoker.engine.money.costing import costs
 from stoker.engine.money.forecast import forecast
 from stoker.engine.money.receipt import receipt
-from stoker.model.costs import By
-from stoker.model.job import Job
-from stoker.model.money import Spell
-from stoker.model.node import Offer
-from stoker.model.receipt import Receipt
-from stoker.model.run import RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import Offer
+from stoker.model.run.money import By, Spell
+from stoker.model.run.receipt import Receipt
+from stoker.model.run.run import RunState
 
 
 def plain(text: str, _style: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stoker.cli.view.printer import JsonPrinter, LogSource, TextPrinter
-from stoker.model.run import Run
+from stoker.model.run.run import Run
 
 FIRST, SECOND = LogSource(1, 0), LogSource(1, 1)
 

@@ -23,11 +23,11 @@ from stoker.client.api.metrics import Metrics, Point
 from stoker.client.report.comparison import Change, Difference, MetricPair
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
-from stoker.model.job import Job
-from stoker.model.report import MetricSummary, Outcome
-from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.job.software import Software
+from stoker.model.run.report import MetricSummary, Outcome
+from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 from stoker.model.snapshot import Entry, Git
-from stoker.model.software import Software
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HERE = Path("/project")

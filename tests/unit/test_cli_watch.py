@@ -17,8 +17,8 @@ from stoker.cli.view.printer import LogSource
 from stoker.client.api.handle import Log
 from stoker.client.api.handle import Run as Handle
 from stoker.errors import Denied, NotFound, ServerUnavailable, StoreDenied, StoreUnavailable
-from stoker.model.money import Spell
-from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
+from stoker.model.run.money import Spell
+from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MakeRun = Callable[..., Run]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stoker.model.commandline import commands, with_resume
+from stoker.model.job.commandline import commands, with_resume
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stoker.client.report.comparison import Change, MetricPair, compare
-from stoker.model.report import MetricSummary
-from stoker.model.run import Run
+from stoker.model.run.report import MetricSummary
+from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 
 EMPTY = Snapshot(())

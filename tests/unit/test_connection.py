@@ -24,7 +24,7 @@ from stoker.errors import (
     SnapshotRefused,
     StokerError,
 )
-from stoker.model.proof import proof
+from stoker.model.workspace.home import proof
 
 
 @dataclass

@@ -13,9 +13,8 @@ from stories import PRICE, at, story
 
 from stoker.engine.money.costing import costs
 from stoker.engine.money.meter import spent
-from stoker.model.costs import By, Costs
-from stoker.model.money import Spell
-from stoker.model.run import Run, RunState
+from stoker.model.run.money import By, Costs, Spell
+from stoker.model.run.run import Run, RunState
 from stoker.model.wire import dump, load
 
 

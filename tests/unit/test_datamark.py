@@ -7,7 +7,7 @@ import pytest
 
 from stoker.client.data import marks
 from stoker.errors import JobInvalid
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 def job(**data: object) -> Job:

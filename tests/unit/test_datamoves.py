@@ -8,7 +8,7 @@ import pytest
 
 from stoker.client.data.marks import DataUse
 from stoker.client.data.moves import dataset_name, moved
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 def test_a_folder_becomes_a_dataset_that_appears_where_it_was(tmp_path: Path):

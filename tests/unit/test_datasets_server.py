@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import Corrupt, DatasetChanging, DatasetRefused, Missing, NotFound
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
+from stoker.model.workspace import layout
 from stoker.server.data.datasets import Datasets
 from stoker.server.records.database import Database
 from stoker.server.records.datasettable import DatasetRecord, DatasetTable

@@ -16,11 +16,10 @@ from stoker.engine.offers.market import choose, needs
 from stoker.engine.offers.moving import attend, let_go, wanted
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.model.job import Job
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.progress import Mark, Refusal
-from stoker.model.report import Effort, Kept, Outcome, Phase, Report
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.run.report import Effort, Kept, Mark, Outcome, Phase, Refusal, Report
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 HOUR = 3600.0

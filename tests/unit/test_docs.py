@@ -21,8 +21,8 @@ import stoker.checkpoint
 from stoker.cli import cli
 from stoker.client.submit import jobfile
 from stoker.errors import JobInvalid, NotSetUp, StokerError
-from stoker.model.home import Home
-from stoker.model.job import DataInput, Environment, Job, Spot
+from stoker.model.job.job import DataInput, Environment, Job, Spot
+from stoker.model.workspace.home import Home
 from stoker.providers import Setup, load
 from stoker.server.admission import admit
 

@@ -18,8 +18,8 @@ from stoker.checkpoint.exact import places, sidecar
 from stoker.checkpoint.exact.places import Loop
 from stoker.errors import JobInvalid
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import BESIDE, CheckpointPaths
-from stoker.model.job import Job
+from stoker.model.job.checkpointpaths import BESIDE, CheckpointPaths
+from stoker.model.job.job import Job
 from stoker.model.snapshot import Entry
 
 STARTUP = Path(sidecar.__file__).with_name("startup")

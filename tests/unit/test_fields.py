@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.model import fields
-from stoker.model.fields import Choice, Duration, Either, Kind, ListOf, MapOf, Maybe, Money, Problems, Text, Whole
-from stoker.model.job import DataInput, FolderInTree, Scalar, Spot, SpotOrNot
-from stoker.model.target import TargetText
+from stoker.model.job import fields
+from stoker.model.job.fields import Choice, Duration, Either, Kind, ListOf, MapOf, Maybe, Money, Problems, Text, Whole
+from stoker.model.job.job import DataInput, FolderInTree, Scalar, Spot, SpotOrNot
+from stoker.model.job.target import TargetText
 
 
 class Colour(StrEnum):

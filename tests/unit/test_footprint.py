@@ -8,7 +8,7 @@ import pytest
 
 from stoker.client.local import footprint
 from stoker.client.settings import Settings, from_environment
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 from stories import Told, at, evicted, story
 
 from stoker.engine.money.forecast import forecast, past
-from stoker.model.forecast import Forecast
-from stoker.model.job import Job
-from stoker.model.node import Offer
-from stoker.model.run import Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import Offer
+from stoker.model.run.forecast import Forecast
+from stoker.model.run.run import Run, RunState
 from stoker.model.wire import dump, load
 
 SPOT = Offer("cloud", "D2", "eastus", Decimal("3.60"), spot=True, on_demand_usd_per_hour=Decimal("18.00"))

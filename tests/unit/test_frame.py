@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker.model.frame import Frame, Kind, frames
+from stoker.model.node.visit import Frame, Kind, frames
 
 SAID = st.lists(st.builds(Frame, st.sampled_from(Kind), st.binary(max_size=40)), max_size=8)
 

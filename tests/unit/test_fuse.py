@@ -14,10 +14,10 @@ from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import BudgetTooSmall, Conflict
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.orders import Notice, Wish
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node.orders import Notice, Wish
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 HOUR = Decimal("36")  # a cent each second

@@ -25,14 +25,15 @@ from stoker.engine.decision import Decision
 from stoker.engine.money.costing import costs
 from stoker.engine.money.receipt import receipt
 from stoker.errors import BadInput, StokerError
-from stoker.model import layout, untrusted, wire
+from stoker.model import untrusted, wire
 from stoker.model.checkpoint import CheckpointSet, Fence
-from stoker.model.costs import By
-from stoker.model.job import Job
-from stoker.model.orders import Orders, VisitEnd, Wish, Wishes
-from stoker.model.report import Measured, Outcome, Phase, Report
-from stoker.model.run import Event, Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders, VisitEnd, Wish, Wishes
+from stoker.model.run.money import By
+from stoker.model.run.report import Measured, Outcome, Phase, Report
+from stoker.model.run.run import Event, Run, RunState
 from stoker.model.snapshot import Snapshot
+from stoker.model.workspace import layout
 from stoker.server.api import checkpoints, logs, metrics
 from stoker.server.removals.removals import remove_run
 from stoker.server.results.parcels import brought, land

@@ -15,8 +15,8 @@ from stoker.client.local import groundwork
 from stoker.client.local.workspace import Place, Workspaces, places
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, NotFound, StokerError
-from stoker.model.handover import Handover, TeamStore
-from stoker.model.handover import read_handover as read_with
+from stoker.model.workspace.handover import Handover, TeamStore
+from stoker.model.workspace.handover import read_handover as read_with
 from stoker.providers.azure.account.account import Account
 
 TEAM = Handover(

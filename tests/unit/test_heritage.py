@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from stoker.errors import BadInput, NotFound
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, Fence
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.run.run import Attempt, AttemptState, Run
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.server.results.heritage import Heritage
 from stoker.server.rounds.outside import Clock
 from stoker.stores import Store

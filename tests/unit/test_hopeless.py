@@ -8,7 +8,7 @@ import pytest
 from stoker.engine.lifecycle import advance, begin
 from stoker.engine.patience import HOPELESS, WEATHER
 from stoker.engine.sighting import Sighting
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from stoker.errors import JobInvalid
-from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
-from stoker.model.job import DataMode, Job
-from stoker.model.orders import DataOrder
-from stoker.model.store import KnownStore
+from stoker.model.job.job import DataMode, Job
+from stoker.model.node.orders import DataOrder
+from stoker.model.workspace import layout
+from stoker.model.workspace.store import KnownStore
 from stoker.server.data.datasets import Datasets
 from stoker.server.data.inputs import Asked, Pinned, pin
 from stoker.server.records.database import Database

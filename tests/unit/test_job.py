@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import JobInvalid
-from stoker.model.job import (
+from stoker.model.job.job import (
     DataInput,
     DataMode,
     Environment,
@@ -24,7 +24,7 @@ from stoker.model.job import (
     schema,
     substitute,
 )
-from stoker.model.target import Target
+from stoker.model.job.target import Target
 
 LEAST = {"name": "ants", "run": "python train.py"}
 

@@ -9,7 +9,7 @@ import pytest
 from stoker.client.settings import from_environment
 from stoker.client.submit.preparation import prepare
 from stoker.errors import JobInvalid
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 def planned(place: Path, run: str, **more: object) -> set[str]:

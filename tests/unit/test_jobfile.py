@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stoker.client.submit import jobfile
 from stoker.client.submit.jobfile import JobFile
 from stoker.errors import BadInput, JobInvalid, Problem
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 GOOD = """\
 # what to run

@@ -12,10 +12,10 @@ from stoker.engine.nodes.kept import release
 from stoker.engine.nodes.leftovers import claimed
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
-from stoker.model.node import NodeSight, NodeState
-from stoker.model.orders import Wish
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import Run, RunState
+from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.node.orders import Wish
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Run, RunState
 
 Make = Callable[..., Run]
 LATER = timedelta(minutes=29)

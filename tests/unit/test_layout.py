@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from stoker.errors import Missing
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.testing.memory_store import MemoryStore
 
 SHA = "ab" + "0" * 62

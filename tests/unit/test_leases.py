@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from stoker.engine.nodes.lease import BESIDE_S, DEFAULT_S, lease_s, longest
-from stoker.model.home import Home
-from stoker.model.lease import LAST_WORDS_S
-from stoker.model.money import UNLIMITED, Fuse
-from stoker.model.node import Features
-from stoker.model.orders import Wish
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.node import LAST_WORDS_S, Features
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import UNLIMITED, Fuse
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
 from stoker.server.records.storetable import StoreTable
 from stoker.server.rounds.leases import Leases

@@ -14,11 +14,11 @@ from stoker.engine.money.receipt import with_effort
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
-from stoker.model.money import Spell
-from stoker.model.node import NodeSight, NodeState
-from stoker.model.orders import Wish
-from stoker.model.report import Effort, MetricSummary, Outcome, Phase, Report
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import Spell
+from stoker.model.run.report import Effort, MetricSummary, Outcome, Phase, Report
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from stoker.model.money import Limit, Period, Spell
-from stoker.model.run import Run, RunState
+from stoker.model.run.money import Limit, Period, Spell
+from stoker.model.run.run import Run, RunState
 from stoker.server.records.database import Database
 from stoker.server.rounds.limits import LimitBook
 

@@ -10,9 +10,9 @@ from stoker.engine.money import fuse, meter
 from stoker.engine.money.limits import Limits, allowances, name, period, used
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
-from stoker.model.money import Limit, Period, Spell
-from stoker.model.node import Offer
-from stoker.model.run import Run, RunState
+from stoker.model.node.node import Offer
+from stoker.model.run.money import Limit, Period, Spell
+from stoker.model.run.run import Run, RunState
 
 Make = Callable[..., Run]
 HOUR = Decimal("36")  # a cent each second

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from stoker.model import layout
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.run.run import Attempt, AttemptState, Run
+from stoker.model.workspace import layout
 from stoker.server.api.logs import _offset_at
 from stoker.server.api.metrics import MOST_LINES, _page, last_step
 from stoker.server.results.lines import MOST_UNREADABLE, PIECE_BYTES

@@ -12,11 +12,11 @@ import pytest
 from stoker.engine.looking import Heard, Requests, goes_on, gone_keys, heard_out, outlives_s, sighting, vanished
 from stoker.engine.nodes.leftovers import needed, release_unneeded
 from stoker.errors import NoCapacity, StoreDenied
-from stoker.model.money import Spell
-from stoker.model.node import Features, NodeSight, NodeState, Offer
-from stoker.model.orders import Wish
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.node import Features, NodeSight, NodeState, Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import Spell
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 FEATURES = Features(lease_s=86_400.0, idle_s=600.0, patience_s=15.0)

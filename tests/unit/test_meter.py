@@ -9,10 +9,10 @@ from stoker.engine.lifecycle import begin
 from stoker.engine.money import meter
 from stoker.engine.sighting import Sighting
 from stoker.model import wire
-from stoker.model.money import Fuse, Spell
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import Run
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.run.money import Fuse, Spell
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Run
 
 Make = Callable[..., Run]
 HOUR = Decimal("3.60")  # a tenth of a cent each second

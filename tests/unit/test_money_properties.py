@@ -20,11 +20,11 @@ from stoker.engine.money.fuse import is_news
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.model.job import Job
-from stoker.model.money import Fuse
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.run.money import Fuse
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Run, RunState
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 prices = st.decimals("0.01", "100", places=4)

@@ -7,8 +7,8 @@ from typing import Any
 
 from stoker.client.api.metrics import Metrics, Point
 from stoker.client.report import notebook
-from stoker.model.report import MetricSummary
-from stoker.model.run import Run, RunState
+from stoker.model.run.report import MetricSummary
+from stoker.model.run.run import Run, RunState
 
 
 def test_a_card_shows_state_time_metrics_and_lines(make_run: Callable[..., Run], now: datetime):

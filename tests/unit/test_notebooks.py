@@ -14,8 +14,8 @@ from stoker.client.script.starter import propose
 from stoker.client.source.tree import scan
 from stoker.client.submit.checks import missing
 from stoker.errors import BadInput
-from stoker.model.commandline import commands, with_notebooks
-from stoker.model.job import Job
+from stoker.model.job.commandline import commands, with_notebooks
+from stoker.model.job.job import Job
 from stoker.notebooks.capture import Outputs, add_text
 from stoker.notebooks.document import Document, Unreadable
 from stoker.notebooks.magics import Unsupported, as_python

@@ -14,8 +14,8 @@ from stoker.client.submit import checks
 from stoker.client.submit.jobfile import read_text
 from stoker.client.submit.preparation import prepare
 from stoker.errors import JobInvalid
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
 
 NANOGPT = """
 import os

@@ -13,8 +13,8 @@ from poisonedworld import Make, World
 from stoker.engine.lifecycle import begin
 from stoker.engine.looking import Requests
 from stoker.engine.sighting import Sighting
-from stoker.model.money import Limit, Period
-from stoker.model.node import Features
+from stoker.model.node.node import Features
+from stoker.model.run.money import Limit, Period
 
 DAY = 86_400.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stories import Told, story
 
-from stoker.model.run import Run
+from stoker.model.run.run import Run
 from stoker.server.records.database import Database
 
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, Fence
-from stoker.model.run import Run
+from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.server.results.parcels import newest_set
 from stoker.testing.memory_store import MemoryStore
 

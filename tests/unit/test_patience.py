@@ -16,9 +16,9 @@ from stoker.engine.money import meter
 from stoker.engine.offers.placement import LONGEST_DELAY_S, place
 from stoker.engine.patience import HOPELESS, LOGIN, MARKET, MOST_LOST, MOST_REFUSED, TABLE
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.report import Effort, Kept, Outcome, Phase, Report
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 DOCS = Path(__file__).parents[2] / "docs/concepts/how-a-run-survives.md"

@@ -7,8 +7,8 @@ from stoker.engine.lifecycle import advance, begin
 from stoker.engine.nodes.leftovers import GRACE_S, claimed, release_leftovers
 from stoker.engine.offers.placement import place, why_waiting
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeSight, NodeState
-from stoker.model.run import Run
+from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.run.run import Run
 
 Make = Callable[..., Run]
 

@@ -18,11 +18,12 @@ from poisonedworld import Make, Roomy, World, cancelled_story
 
 from stoker.engine import rounds
 from stoker.engine.decision import Decision
-from stoker.model import layout, wire
-from stoker.model.node import NodeRequest
-from stoker.model.orders import Wish
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import AttemptState, Event, Run, RunState
+from stoker.model import wire
+from stoker.model.node.node import NodeRequest
+from stoker.model.node.orders import Wish
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import AttemptState, Event, Run, RunState
+from stoker.model.workspace import layout
 from stoker.server.rounds import deciding
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from stoker.client.api.reach import Call, Forward, read_forward, ssh_words
 from stoker.errors import BadInput
-from stoker.model.entrance import Entrance
+from stoker.model.node.visit import Entrance
 from stoker.providers.azure.reach import streams
 from stoker.twin.machines.frontage import Opening, open_ports
 from stoker.twin.state import Resource

@@ -14,10 +14,10 @@ from stories import PRICE, START, Told, at, evicted, story, vanished
 
 from stoker.engine.money.meter import spent
 from stoker.engine.money.receipt import receipt, with_effort
-from stoker.model.money import Spell
-from stoker.model.receipt import Part, Receipt, rounded
-from stoker.model.report import Effort, Outcome, Phase, Report
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.run.money import Spell
+from stoker.model.run.receipt import Part, Receipt, rounded
+from stoker.model.run.report import Effort, Outcome, Phase, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 from stoker.model.wire import dump, load
 
 

@@ -15,8 +15,8 @@ from stories import Told, at, evicted, story
 
 from stoker.client.report.receipt import page
 from stoker.engine.money.receipt import receipt
-from stoker.model.receipt import Receipt
-from stoker.model.run import RunState
+from stoker.model.run.receipt import Receipt
+from stoker.model.run.run import RunState
 
 
 def clock(moment: datetime) -> str:

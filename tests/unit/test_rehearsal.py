@@ -18,9 +18,9 @@ from stoker.client.local import rehearsal
 from stoker.client.local import rehearsal as azurite
 from stoker.client.settings import from_environment
 from stoker.errors import AzuriteMissing, BadInput, NotSetUp, TwinFailed
-from stoker.model.home import Home
-from stoker.model.node import Need, NodeRequest
-from stoker.model.rehearsal import is_twin, original, twin_of
+from stoker.model.node.node import Need, NodeRequest
+from stoker.model.workspace.home import Home
+from stoker.model.workspace.store import is_twin, original, twin_of
 from stoker.providers import Setup
 from stoker.providers.azure.rehearsal import TwinProvider
 from stoker.twin.blob.place import check_free, find_place

@@ -12,11 +12,11 @@ import pytest
 
 from stoker.engine.decision import Decision
 from stoker.errors import Conflict, NotFound, StoreUnavailable
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.run import Run, RunState, Start
-from stoker.model.sharedvenv import lock_of, users_of
-from stoker.model.store import FOLDER
+from stoker.model.job.job import Job
+from stoker.model.node.orders import lock_of, users_of
+from stoker.model.run.run import Run, RunState, Start
+from stoker.model.workspace import layout
+from stoker.model.workspace.store import FOLDER
 from stoker.server.code.arrivals import Arrivals
 from stoker.server.code.environments import remove_unused
 from stoker.server.code.shelf import Shelf

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.errors import StoreUnavailable
-from stoker.model import layout, wire
-from stoker.model.job import Job
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model import wire
+from stoker.model.job.job import Job
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+from stoker.model.workspace import layout
 from stoker.server.rounds.outside import Clock
 from stoker.server.rounds.reports import Reports
 from stoker.stores import Store

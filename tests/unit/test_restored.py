@@ -16,10 +16,10 @@ from stoker.engine.nodes.restored import GRACE_S, restored
 from stoker.engine.offers.market import needs
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.orders import Notice, Wish
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node.orders import Notice, Wish
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 KEY = "000000000001-1"

@@ -17,11 +17,11 @@ from stoker.engine.offers.market import Market, needs
 from stoker.engine.patience import MOST_LOST
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
-from stoker.model.job import Job, Spot
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.orders import Notice
-from stoker.model.report import Outcome, Phase, Report
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.job.job import Job, Spot
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node.orders import Notice
+from stoker.model.run.report import Outcome, Phase, Report
+from stoker.model.run.run import AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 

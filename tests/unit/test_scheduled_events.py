@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stoker.agent.notice.noticing import NoticeBoard
-from stoker.model.orders import Notice
+from stoker.model.node.orders import Notice
 from stoker.providers.azure.node import scheduledevents
 from stoker.providers.azure.node.scheduledevents import ScheduledEvents, deadline
 

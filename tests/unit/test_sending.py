@@ -11,7 +11,7 @@ import pytest
 from stoker.client.settings import from_environment
 from stoker.client.submit import sending
 from stoker.errors import NotFound
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 class Server:

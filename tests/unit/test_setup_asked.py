@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from stoker.errors import BadInput
-from stoker.model.groundwork import Asked
-from stoker.model.handover import TeamStore
+from stoker.model.workspace.groundwork import Asked
+from stoker.model.workspace.handover import TeamStore
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.setup import asked as setupasked
 from stoker.providers.azure.setup import resources, roles

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from stoker.errors import Corrupt, Missing
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.workspace import layout
 from stoker.server.code.shelf import Shelf
 from stoker.stores.objects.segments import SEGMENT_BYTES
 from stoker.stores.trees.blobstream import Item, blob_stream

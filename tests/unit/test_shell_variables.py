@@ -10,7 +10,7 @@ from stoker.client.submit import variables as envfile
 from stoker.client.submit.preparation import prepare
 from stoker.client.submit.variables import BEGINNINGS, HERE, NAMES, secret_kind, take
 from stoker.errors import BadInput, JobInvalid
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 HF_TOKEN = "hf_" + "QwErTyUiOpAsDfGhJkLzXcVbNm24681357"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"

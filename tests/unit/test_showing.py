@@ -11,8 +11,8 @@ import pytest
 from stoker.engine.looking import Heard
 from stoker.engine.showing import Beside, is_silent, shown
 from stoker.errors import ProviderUnavailable
-from stoker.model.report import DataFigures, MetricSummary, Phase, Report
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.run.report import DataFigures, MetricSummary, Phase, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 Make = Callable[..., Run]
 

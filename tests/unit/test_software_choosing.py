@@ -14,7 +14,7 @@ from stoker.client.software.installed import Installed
 from stoker.client.software.markers import cloud
 from stoker.client.source.tree import scan
 from stoker.errors import JobInvalid
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 class World:

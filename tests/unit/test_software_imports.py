@@ -7,7 +7,7 @@ import pytest
 
 from stoker.client.software.choosing import starts_of
 from stoker.client.software.imports import imports_in, imports_of
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 def write(root: Path, files: dict[str, str]) -> None:

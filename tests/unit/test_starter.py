@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stoker.client.script.starter import propose, starter
 from stoker.client.submit import jobfile
 from stoker.errors import BadInput
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from stoker.cli.commands.setup.secret import credential
 from stoker.errors import BadInput, StoreDenied, StoreFailed
-from stoker.model.store import StoreFinding, Verdict, checked_name, works
+from stoker.model.workspace.store import StoreFinding, Verdict, checked_name, works
 from stoker.server.stores import reach as reaching
 from stoker.server.stores.check import Subject, check, clock
 from stoker.server.stores.reach import Reach, endpoint

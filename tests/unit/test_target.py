@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.model.fields import Problems
-from stoker.model.target import Target, TargetText
+from stoker.model.job.fields import Problems
+from stoker.model.job.target import Target, TargetText
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 from stoker.client.source.tree import scan
 from stoker.errors import Conflict, Corrupt, Missing, SnapshotRefused
-from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.trees.unpack import unpack

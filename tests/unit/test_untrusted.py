@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from stoker.errors import Malformed
 from stoker.model import untrusted, wire
 from stoker.model.checkpoint import CheckpointSet, Fence
-from stoker.model.orders import VisitEnd, Wishes
-from stoker.model.report import Effort, Measured, MetricSummary, Phase, Report
-from stoker.model.run import Event
+from stoker.model.node.orders import VisitEnd, Wishes
+from stoker.model.run.report import Effort, Measured, MetricSummary, Phase, Report
+from stoker.model.run.run import Event
 from stoker.model.snapshot import Entry, Snapshot
 from stoker.server.results.lines import lines
 from stoker.testing.memory_store import MemoryStore

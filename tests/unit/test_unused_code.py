@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import pytest
 
 from stoker.errors import StoreUnavailable, Unanswered
-from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
-from stoker.model.store import FOLDER
+from stoker.model.workspace import layout
+from stoker.model.workspace.store import FOLDER
 from stoker.server.code.arrivals import PATIENCE_S, Arrivals
 from stoker.server.code.shelf import Shelf
 from stoker.server.code.unused import UnusedCode

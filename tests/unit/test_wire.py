@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.model import wire
-from stoker.model.job import Job
-from stoker.model.node import Offer
-from stoker.model.orders import Orders, Wish, Wishes
-from stoker.model.report import MetricSummary, Outcome, Phase, RankEnd, Report
-from stoker.model.run import Attempt, AttemptState, Event, Run
+from stoker.model.job.job import Job
+from stoker.model.job.submission import Submission
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.run.report import MetricSummary, Outcome, Phase, RankEnd, Report
+from stoker.model.run.run import Attempt, AttemptState, Event, Run
 from stoker.model.snapshot import Entry, EntryKind, Git, Snapshot
-from stoker.model.submission import Submission
 
 NOW = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
 JOB = Job(name="ants", run="python train.py", budget="$5", stop_when="hr@10 >= 0.979", spot=True)  # type: ignore[arg-type]  # as people write it

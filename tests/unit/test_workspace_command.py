@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.cli import answer
-from stoker.model.handover import Handover
+from stoker.model.workspace.handover import Handover
 
 SUBSCRIPTION = "ae13b4a7-54c4-47f6-9977-3b2fb95ebcf6"
 TEAM = Handover("vision-team", {"azure": {"subscription": "s1", "workspace": "vision-team"}}).to_text()

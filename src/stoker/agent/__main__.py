@@ -15,7 +15,7 @@ from stoker.agent.machine.machine import DRIVER_S, Machine, NodeFolder
 from stoker.agent.processes.family import MARK
 from stoker.agent.processes.orphans import end
 from stoker.files.lock import claim
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 
 @dataclass(frozen=True, slots=True)

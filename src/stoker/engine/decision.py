@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from stoker.model.money import Fuse
-from stoker.model.run import Event, Run
+from stoker.model.run.money import Fuse
+from stoker.model.run.run import Event, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from stoker.engine.decision import Decision
 from stoker.errors import Conflict
-from stoker.model.orders import Notice
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.orders import Notice
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 # What is supposed before anything was seen, as if it had been: a tenth of an eviction in one hour.
 SUPPOSED_EVICTIONS = 0.1

@@ -18,10 +18,10 @@ from stoker.engine.offers.deadline import noted
 from stoker.engine.offers.moving import attend
 from stoker.engine.patience import NOT_READY, WAITED_FOR, haste, saves_in, verdict
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeState, Offer
-from stoker.model.orders import Notice, Wish
-from stoker.model.report import Outcome, Report, joined_metrics
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.node import NodeState, Offer
+from stoker.model.node.orders import Notice, Wish
+from stoker.model.run.report import Outcome, Report, joined_metrics
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 STOP_PATIENCE_S = 45.0  # agents end a script in 10 s; one that has not by now is stopped from outside
 MUTE_S = 1200.0  # from asking for a node to its agent's first word: a machine that takes longer never will

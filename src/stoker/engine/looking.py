@@ -14,11 +14,10 @@ from stoker.engine.nodes.lease import idle, longest
 from stoker.engine.nodes.leftovers import claimed, spare_key
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
-from stoker.model.lease import LAST_WORDS_S
-from stoker.model.node import Features, NodeSight, NodeState
-from stoker.model.orders import Wish
-from stoker.model.report import Report
-from stoker.model.run import Run
+from stoker.model.node.node import LAST_WORDS_S, Features, NodeSight, NodeState
+from stoker.model.node.orders import Wish
+from stoker.model.run.report import Report
+from stoker.model.run.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-from stoker.model.report import Outcome, Report
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.run.report import Outcome, Report
+from stoker.model.run.run import Attempt, AttemptState, Run
 
 MOST_LOST = 5  # in a row: a run whose nodes keep vanishing does not get anywhere
 MOST_REFUSED = 2  # in a row: what makes a report unusable is likely to do so again

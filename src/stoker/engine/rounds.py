@@ -19,9 +19,9 @@ from stoker.engine.offers.market import Market, choose, why_none
 from stoker.engine.offers.moving import let_go, wanted
 from stoker.engine.offers.placement import place
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeState, Offer
-from stoker.model.orders import Wish
-from stoker.model.run import Run
+from stoker.model.node.node import NodeState, Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.run import Run
 
 
 def untouched(run: Run) -> bool:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from stoker.engine.looking import Heard
 from stoker.engine.money.receipt import with_effort
 from stoker.errors import StokerError
-from stoker.model.report import Phase, Report
-from stoker.model.run import Run, RunState
+from stoker.model.run.report import Phase, Report
+from stoker.model.run.run import Run, RunState
 
 SILENT_S = 10.0  # an agent that has said nothing for this long, and for as many beats as this, has a reason
 _BEATS = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from stoker.model.node import NodeSight
-from stoker.model.report import Report
+from stoker.model.node.node import NodeSight
+from stoker.model.run.report import Report
 
 
 @dataclass(frozen=True, slots=True)

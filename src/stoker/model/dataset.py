@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from stoker.errors import BadInput, DatasetRefused, SnapshotRefused
-from stoker.model import layout
 from stoker.model.snapshot import checked_path
+from stoker.model.workspace import layout
 
 _FORMAT = 1
 _ROWS = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)

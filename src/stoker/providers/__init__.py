@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Protocol, cast
 
-from stoker.model.entrance import Entrance, Said
-from stoker.model.home import Home
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.visit import Entrance, Said
+from stoker.model.workspace.home import Home
 
 
 class Provider(Protocol):

@@ -20,8 +20,8 @@ from stoker.agent.processes.orphans import UNSHIPPED
 from stoker.agent.processes.standby import ask
 from stoker.errors import ProviderFailed
 from stoker.files.lock import claim, is_held
-from stoker.model.entrance import Entrance, Said
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
+from stoker.model.node.visit import Entrance, Said
 from stoker.providers import Setup
 
 _END_S = 30.0  # to kill whatever a lost agent left behind

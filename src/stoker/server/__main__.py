@@ -23,7 +23,7 @@ from fastapi import FastAPI
 from stoker import __version__
 from stoker.errors import Conflict, DatabaseUnusable, HomeUnusable, StokerError
 from stoker.files.lock import claim
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 from stoker.server.api.app import build
 from stoker.server.door.doorkeeper import guarded
 from stoker.server.door.listening import own_socket, port_socket

@@ -8,11 +8,11 @@ from dataclasses import replace
 from stoker.engine.money.fuse import dollars, least_start
 from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, Conflict, JobInvalid, Problem
-from stoker.model.fields import nearest
-from stoker.model.job import Job, Launcher
-from stoker.model.node import Need, Offer
-from stoker.model.orders import Terminal
-from stoker.model.rehearsal import is_twin, original
+from stoker.model.job.fields import nearest
+from stoker.model.job.job import Job, Launcher
+from stoker.model.node.node import Need, Offer
+from stoker.model.node.orders import Terminal
+from stoker.model.workspace.store import is_twin, original
 from stoker.providers import Provider
 
 _STARTERS = (Launcher.TORCHRUN, Launcher.MPI)  # which start processes of their own

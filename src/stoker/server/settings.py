@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.errors import BadInput
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 from stoker.server.stores.keychain import WAYS
 
 

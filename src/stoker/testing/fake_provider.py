@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import ClassVar
 
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, NodeState, Offer
 
 
 class FakeProvider:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from stoker.model.home import Home
-from stoker.model.job import Job
-from stoker.model.report import MetricSummary, Outcome
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.run.report import MetricSummary, Outcome
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
+from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
 
 

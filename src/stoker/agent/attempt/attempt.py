@@ -18,7 +18,7 @@ from stoker.agent.machine.fuse import age_by_date
 from stoker.agent.notice.stopping import NeedsRestart, Stopped
 from stoker.agent.processes import launch
 from stoker.agent.processes.launch import Place, environment
-from stoker.model.report import Outcome
+from stoker.model.run.report import Outcome
 
 
 class Attempt:

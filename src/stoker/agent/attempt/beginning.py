@@ -14,10 +14,10 @@ from stoker.agent.machine.machine import Machine
 from stoker.agent.notice.stopping import hear
 from stoker.agent.shipping.worker import persist
 from stoker.errors import Missing
-from stoker.model import layout
-from stoker.model.orders import Orders
-from stoker.model.report import Report
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Report
 from stoker.model.wire import load
+from stoker.model.workspace import layout
 from stoker.stores import Store
 
 _ORDERS_EVERY_S = 0.5

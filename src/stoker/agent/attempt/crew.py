@@ -22,8 +22,8 @@ from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import Trouble
 from stoker.agent.visits.door import Door
-from stoker.model.orders import Notice, Orders
-from stoker.model.report import Outcome
+from stoker.model.node.orders import Notice, Orders
+from stoker.model.run.report import Outcome
 from stoker.stores import Store
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.report import Climb, Effort, Kept, Phase
+from stoker.model.run.report import Climb, Effort, Kept, Phase
 
 
 @dataclass(frozen=True, slots=True)

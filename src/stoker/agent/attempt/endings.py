@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stoker.errors import StokerError, StoreDenied, StoreUnavailable
-from stoker.model.report import Outcome, RankEnd
+from stoker.model.run.report import Outcome, RankEnd
 
 _MISSING_COMMAND = rb"(?:^|[:\s])([^\s:]+): (?:command )?not found\s*$"  # what shells say
 # How Python's `input()` and its debuggers end where there is nobody to ask.

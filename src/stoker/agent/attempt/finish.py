@@ -24,8 +24,8 @@ from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import Trouble, persist
 from stoker.agent.visits.door import Door
-from stoker.model.orders import Orders
-from stoker.model.report import Outcome
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Outcome
 from stoker.stores import Store
 
 

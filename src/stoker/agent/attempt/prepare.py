@@ -15,9 +15,9 @@ from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import launch
 from stoker.agent.processes.launch import Place
 from stoker.agent.shipping.shipping import Shipping
-from stoker.model.job import Environment
-from stoker.model.orders import Orders
-from stoker.model.report import Phase
+from stoker.model.job.job import Environment
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

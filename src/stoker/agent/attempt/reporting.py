@@ -13,11 +13,11 @@ from stoker.agent.attempt.effort import EffortMeter
 from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.worker import Patience, Trouble
 from stoker.errors import AlreadyThere, StokerError
-from stoker.model import layout
-from stoker.model.orders import Orders
-from stoker.model.report import Phase, Report
-from stoker.model.run import Event
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Phase, Report
+from stoker.model.run.run import Event
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 

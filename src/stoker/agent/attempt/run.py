@@ -25,9 +25,9 @@ from stoker.agent.processes.ranks import Ranks
 from stoker.agent.shipping.points import Point
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.visits.door import Door
-from stoker.model.job import Job
-from stoker.model.orders import Orders
-from stoker.model.report import Outcome, Phase
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Outcome, Phase
 
 
 @dataclass(slots=True)

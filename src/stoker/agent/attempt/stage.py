@@ -10,8 +10,8 @@ from stoker.agent.attempt.reporting import Reporter
 from stoker.agent.machine.machine import Machine
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import launch
-from stoker.model.orders import Orders
-from stoker.model.report import Phase
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Phase
 from stoker.stores import Store
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import persist
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.orders import Orders
+from stoker.model.job.checkpointpaths import CheckpointPaths
+from stoker.model.node.orders import Orders
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.trees.manifest import verified
 from stoker.stores.trees.unpack import unpack

@@ -12,7 +12,7 @@ from stoker.agent.checkpoints.contents import open_still
 from stoker.agent.checkpoints.growing import PARTIAL_S, QUIET_S, Growing, Pace
 from stoker.agent.checkpoints.naming import folders_of, kind_of, numbers_in
 from stoker.agent.checkpoints.watching import Found, Unkept, Watch
-from stoker.model.checkpointpaths import BESIDE
+from stoker.model.job.checkpointpaths import BESIDE
 from stoker.model.snapshot import EntryKind
 from stoker.stores.transfer.still import Mark
 

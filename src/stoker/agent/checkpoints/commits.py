@@ -20,11 +20,11 @@ from stoker.agent.checkpoints.watching import Closer, Found, Watch
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import belonging_to
 from stoker.errors import AlreadyThere
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, first_number
-from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.orders import Orders
+from stoker.model.job.checkpointpaths import CheckpointPaths
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 from stoker.stores.transfer.still import Mark

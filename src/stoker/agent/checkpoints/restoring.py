@@ -25,12 +25,13 @@ from stoker.errors import (
     StoreFailed,
     StoreUnavailable,
 )
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import CheckpointSet, Fence, Position, claim, fenced, retained, visible
-from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.orders import Orders
+from stoker.model.job.checkpointpaths import CheckpointPaths
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.transfer.reader import open_object
 from stoker.stores.transfer.verified import Verified

@@ -12,11 +12,12 @@ from pathlib import Path, PurePosixPath
 from stoker.agent.checkpoints.restoring import Tell
 from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.errors import Corrupt, Missing, SnapshotRefused
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import BESIDE, CheckpointPaths
-from stoker.model.orders import Orders
+from stoker.model.job.checkpointpaths import BESIDE, CheckpointPaths
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import EntryKind, Snapshot
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.trees.unpack import unpack
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from stoker.model.checkpointpaths import CheckpointPaths, fits, is_glob
+from stoker.model.job.checkpointpaths import CheckpointPaths, fits, is_glob
 
 Unreadable = Callable[[str, OSError], None]
 

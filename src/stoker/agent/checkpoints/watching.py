@@ -14,7 +14,7 @@ from pathlib import Path
 from stoker.agent.checkpoints.naming import Rotation, numbers_in
 from stoker.agent.checkpoints.openfiles import Identity
 from stoker.agent.checkpoints.tree import present, walk
-from stoker.model.checkpointpaths import BESIDE, CheckpointPaths
+from stoker.model.job.checkpointpaths import BESIDE, CheckpointPaths
 from stoker.model.snapshot import Entry, EntryKind
 from stoker.stores.transfer.still import Mark, mark_of
 

@@ -20,7 +20,7 @@ from stoker.agent.data.source import Source
 from stoker.agent.machine.machine import remove_tree
 from stoker.errors import StoreFailed
 from stoker.model.dataset import DataFile
-from stoker.model.job import DataMode
+from stoker.model.job.job import DataMode
 from stoker.stores.transfer.disk import disk_failed
 
 _TRIES = 5  # at contents that others remove between fetching and use

@@ -13,8 +13,8 @@ from stoker.agent.data.cache import Cache
 from stoker.agent.data.downloading import Tally, Tell
 from stoker.agent.data.mounting import Mount
 from stoker.agent.data.room import Hold, gigabytes
-from stoker.model.orders import DataOrder, Orders
-from stoker.model.report import DataFigures
+from stoker.model.node.orders import DataOrder, Orders
+from stoker.model.run.report import DataFigures
 from stoker.stores import Store
 
 

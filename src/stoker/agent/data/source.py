@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from stoker.agent.data.downloading import Wanted
 from stoker.errors import Corrupt, Missing
 from stoker.model.dataset import DataFile, Manifest
-from stoker.model.orders import DataOrder, Orders
+from stoker.model.node.orders import DataOrder, Orders
 from stoker.stores import Store
 from stoker.stores.access import Route
 

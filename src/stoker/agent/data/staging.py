@@ -20,8 +20,8 @@ from stoker.agent.data.waiting import WaitWatch
 from stoker.agent.machine.machine import Machine
 from stoker.agent.notice.stopping import Stopping
 from stoker.errors import StoreFailed
-from stoker.model.orders import Orders
-from stoker.model.report import DataFigures
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import DataFigures
 from stoker.stores import Store
 from stoker.stores.transfer.disk import disk_failed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from stoker.model.job import Packages
-from stoker.model.orders import Orders
+from stoker.model.job.job import Packages
+from stoker.model.node.orders import Orders
 
 _LOST = re.compile(rb"^(?:\[?[\w ]+\]?: )?ModuleNotFoundError: No module named '([^'\n]{1,200})'", re.M)
 # Packages that have another name than the module in them.

@@ -19,7 +19,7 @@ from stoker.agent.machine.machine import NodeFolder, remove_tree
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.family import MARK
 from stoker.files.lock import take
-from stoker.model.sharedvenv import lock_of, users_of
+from stoker.model.node.orders import lock_of, users_of
 
 COMPLETE = ".stoker-complete"  # written last: a venv without it was never finished
 _SETTINGS = re.compile(

@@ -15,8 +15,8 @@ from stoker.agent.environment.python import bring_python, bring_uv, find_python
 from stoker.agent.environment.recipe import read_recipe, read_taken
 from stoker.agent.machine.machine import Machine
 from stoker.agent.notice.stopping import Stopping
-from stoker.model.orders import Orders
-from stoker.model.report import MOST_PACKAGES
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import MOST_PACKAGES
 
 Tell = Callable[[str, str], None]
 

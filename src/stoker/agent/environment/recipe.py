@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from stoker.agent.attempt.endings import Broken
-from stoker.model.software import LIST, WHEELS
+from stoker.model.job.software import LIST, WHEELS
 
 
 class Kind(StrEnum):

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.shipping.points import Point
-from stoker.model.money import FINISH_S, SAVE_S, Fuse
-from stoker.model.orders import Notice
+from stoker.model.node.orders import Notice
+from stoker.model.run.money import FINISH_S, SAVE_S, Fuse
 
 LOOK_EVERY_S = 0.1
 CAUTION = 1.25  # how much longer than ever before it may take

@@ -19,13 +19,14 @@ from stoker.agent.notice.stopping import hear
 from stoker.agent.processes.orphans import release_data, ship_logs
 from stoker.agent.shipping.worker import persist
 from stoker.errors import AlreadyThere, Malformed, Missing, StokerError
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import Fence, claim
-from stoker.model.lease import Lease
-from stoker.model.money import Fuse
-from stoker.model.orders import Orders, Wish, Wishes
-from stoker.model.report import Outcome, Phase, Report
+from stoker.model.node.node import Lease
+from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.run.money import Fuse
+from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.stores import Store
 
 LEAVES = 76  # the exit code of an agent whose machine is not needed

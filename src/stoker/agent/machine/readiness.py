@@ -16,8 +16,8 @@ from stoker.agent.environment.interpreter import which
 from stoker.agent.machine import hardware
 from stoker.agent.machine.machine import Machine
 from stoker.agent.notice.stopping import NeedsRestart, Stopping
-from stoker.model.job import Job
-from stoker.model.report import Outcome
+from stoker.model.job.job import Job
+from stoker.model.run.report import Outcome
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NO_DRIVER = "the GPU driver does not answer"

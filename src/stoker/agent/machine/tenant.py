@@ -24,10 +24,10 @@ from stoker.agent.machine.incarnation import LEAVES, Standing, standing, unrepor
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import GOING_DOWN, LEASE_OVER, hear
 from stoker.errors import Missing, StokerError
-from stoker.model import layout
-from stoker.model.lease import LAST_WORDS_S, Lease
-from stoker.model.orders import Orders
+from stoker.model.node.node import LAST_WORDS_S, Lease
+from stoker.model.node.orders import Orders
 from stoker.model.wire import load
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.sealed import unseal
 

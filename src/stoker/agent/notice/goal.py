@@ -10,9 +10,9 @@ from pathlib import Path
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.ranks import Ranks
 from stoker.agent.shipping.points import Point
-from stoker.model.job import Job
-from stoker.model.report import Outcome
-from stoker.model.target import Target
+from stoker.model.job.job import Job
+from stoker.model.job.target import Target
+from stoker.model.run.report import Outcome
 
 PATIENCE_S = 30.0  # how long a script may go on after it has reached the target, to save what it has
 

@@ -14,7 +14,7 @@ from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import Priority
 from stoker.agent.processes.ranks import Ranks
-from stoker.model.orders import Notice
+from stoker.model.node.orders import Notice
 
 LEAST_RESERVE_S = 1.5  # kept free at the end of a notice, whatever commits have taken so far
 MOST_RESERVE = 0.5  # of the notice

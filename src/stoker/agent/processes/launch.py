@@ -12,10 +12,10 @@ from pathlib import Path
 from stoker.agent.attempt.endings import Broken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.family import MARK
-from stoker.model.checkpointpaths import DEFAULT, is_folder
-from stoker.model.commandline import with_notebooks, with_resume
-from stoker.model.job import NEWEST, Job, Launcher, substitute
-from stoker.model.orders import Orders, Terminal
+from stoker.model.job.checkpointpaths import DEFAULT, is_folder
+from stoker.model.job.commandline import with_notebooks, with_resume
+from stoker.model.job.job import NEWEST, Job, Launcher, substitute
+from stoker.model.node.orders import Orders, Terminal
 
 # What a rank inherits of the agent's own variables: these, those that begin so, and those that end so.
 _INHERITED = " PATH HOME USER LOGNAME SHELL LANG TZ TMPDIR TERM LD_LIBRARY_PATH REQUESTS_CA_BUNDLE CURL_CA_BUNDLE "

@@ -14,7 +14,7 @@ from stoker.agent.processes.family import belonging_to, end_all
 from stoker.agent.shipping.logs import Masking, RankLog
 from stoker.errors import StokerError, StoreUnavailable
 from stoker.files.lock import claim
-from stoker.model.orders import Orders
+from stoker.model.node.orders import Orders
 from stoker.model.wire import load
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore

@@ -17,7 +17,7 @@ from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes import family
 from stoker.agent.processes.launch import RankCommand
-from stoker.model.report import RankEnd
+from stoker.model.run.report import RankEnd
 
 GRACE_S = 10.0  # usual, between being asked to end and being killed
 LAST_GRACE_S = 0.5  # for those that were told to save and end before

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.worker import Pace, Patience, Shipper, Trouble
 from stoker.errors import StokerError
-from stoker.model import layout
-from stoker.model.orders import Orders
+from stoker.model.node.orders import Orders
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 

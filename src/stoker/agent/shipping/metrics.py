@@ -15,8 +15,8 @@ from stoker.agent.shipping.logs import Masking
 from stoker.agent.shipping.points import LONGEST_NAME, Lines, Point, Summaries, logged, progress
 from stoker.agent.shipping.worker import Pace, Patience, Shipper, Trouble
 from stoker.errors import StokerError
-from stoker.model import layout
-from stoker.model.orders import Orders
+from stoker.model.node.orders import Orders
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.pacing import pacing
 

@@ -15,10 +15,10 @@ from stoker.agent.checkpoints.contents import Changing, Contents
 from stoker.agent.checkpoints.tree import walk
 from stoker.agent.shipping.worker import Patience, Trouble, Worker
 from stoker.errors import StokerError
-from stoker.model import layout
-from stoker.model.orders import Orders
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.transfer.still import Mark, mark_of
 

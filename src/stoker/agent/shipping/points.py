@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stoker.model.report import MetricSummary
+from stoker.model.run.report import MetricSummary
 from stoker.model.untrusted import LARGEST_STEP
 
 LONGEST_LINE = 64 << 10

@@ -14,8 +14,8 @@ from stoker.agent.shipping import namedvalues
 from stoker.agent.shipping.metrics import GrowingFile
 from stoker.agent.shipping.points import LONGEST_LINE, STEPS, Lines, Point, printed, whole
 from stoker.agent.shipping.shapes import ESCAPES, LONGEST_TEXT, Found, Shapes, candidates
-from stoker.model.pattern import OFF, Match, MetricPatterns, Pattern, compiled
-from stoker.model.report import Climb
+from stoker.model.job.pattern import OFF, Match, MetricPatterns, Pattern, compiled
+from stoker.model.run.report import Climb
 
 HELD_S = 1.0  # a script that prints a metric and reports it too does both within this time
 SLOW_S = 0.1  # an expression that takes longer for one line is not used again

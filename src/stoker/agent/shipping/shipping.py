@@ -13,7 +13,7 @@ from stoker.agent.shipping.outputs import Mirror, OutputsShipper
 from stoker.agent.shipping.points import Point
 from stoker.agent.shipping.printed import CountedLines, Counters, PrintedPoints
 from stoker.agent.shipping.worker import Trouble
-from stoker.model.orders import Orders
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.stores import Store
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from stoker.agent.checkpoints.contents import Changing, Contents
 from stoker.agent.checkpoints.tree import walk
-from stoker.model import layout
-from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.orders import Orders
-from stoker.model.report import Outcome
+from stoker.model.job.checkpointpaths import CheckpointPaths
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Outcome
 from stoker.model.snapshot import Entry, Snapshot
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.transfer.still import Mark, mark_of
 

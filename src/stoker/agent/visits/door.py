@@ -15,10 +15,10 @@ from stoker.agent.processes import family
 from stoker.agent.processes.family import MARK
 from stoker.agent.shipping.logs import Masking
 from stoker.agent.visits.visit import RunningVisit, Surroundings
-from stoker.model import layout
-from stoker.model.entrance import Inside
-from stoker.model.orders import Orders, Visit
+from stoker.model.node.orders import Orders, Visit
+from stoker.model.node.visit import Inside
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores import Store
 
 END_S = 6.0  # visits that do not end when they are asked to are killed before that

@@ -18,7 +18,7 @@ from pathlib import Path
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.shipping.logs import Masking
 from stoker.agent.visits.terminal import AT_ONCE, HEAD, KEYS, SIZE, SIZES
-from stoker.model.entrance import Inside
+from stoker.model.node.visit import Inside
 from stoker.model.wire import load
 
 NOBODY = 3  # the exit code where no script has a terminal here, be it that it has ended

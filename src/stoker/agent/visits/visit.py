@@ -15,7 +15,7 @@ from stoker.agent.processes.family import readable
 from stoker.agent.processes.ranks import spawn
 from stoker.agent.shipping.logs import Masking
 from stoker.errors import StokerError
-from stoker.model.orders import Visit, VisitEnd
+from stoker.model.node.orders import Visit, VisitEnd
 from stoker.model.wire import dump
 from stoker.stores import Store
 from stoker.stores.pacing import pacing

@@ -9,7 +9,7 @@ from pathlib import Path
 from stoker.cli.view import words
 from stoker.cli.view.safetext import one_line
 from stoker.errors import BudgetReached
-from stoker.model.run import Run, RunState
+from stoker.model.run.run import Run, RunState
 
 CANCELLED = 130
 PAUSED = BudgetReached.exit_code

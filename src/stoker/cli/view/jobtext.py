@@ -11,8 +11,8 @@ from stoker.cli.view.safetext import one_line
 from stoker.cli.view.tables import Cell, Column, Paint, table
 from stoker.cli.view.words import duration
 from stoker.client.report.spelling import CENT, FINE, how_old, money, usd
-from stoker.model.forecast import Expectation, Forecast
-from stoker.model.job import Job
+from stoker.model.job.job import Job
+from stoker.model.run.forecast import Expectation, Forecast
 
 _MOST = 8  # offers that are shown: nobody takes the ninth
 

@@ -26,8 +26,8 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.client.api.tail import OUTAGES
 from stoker.errors import ServerUnavailable, StokerError
-from stoker.model.run import Attempt, RunState
-from stoker.model.run import Run as Facts
+from stoker.model.run.run import Attempt, RunState
+from stoker.model.run.run import Run as Facts
 
 PATIENCE_S = 1.0  # how long nothing needs to be explained
 _TICK_S = 0.2

@@ -14,8 +14,8 @@ from stoker.cli.view.tables import Cell, Column, Paint, pairs, table
 from stoker.cli.view.words import ATTEMPT_STYLES, STYLES, meter_line, spent_by
 from stoker.client.report.spelling import usd
 from stoker.client.software.packages import PYTHON
-from stoker.model.report import DataFigures
-from stoker.model.run import Attempt, Event, Run, RunState
+from stoker.model.run.report import DataFigures
+from stoker.model.run.run import Attempt, Event, Run, RunState
 from stoker.model.snapshot import Entry
 
 _MOST_OUTPUTS = 20

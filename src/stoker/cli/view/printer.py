@@ -19,7 +19,7 @@ from stoker.cli.view.terminal import can_erase, finished, is_terminal, paint_dat
 from stoker.client.api.handle import Run
 from stoker.client.api.tail import OUTAGES, Waits
 from stoker.errors import NotFound, StoreFailed, Unanswered
-from stoker.model.run import Run as Facts
+from stoker.model.run.run import Run as Facts
 
 _RANK_STYLES = ("busy", "good", "warn", "strong")
 

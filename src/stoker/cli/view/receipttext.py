@@ -10,7 +10,7 @@ from stoker.cli.view import words
 from stoker.cli.view.tables import Column, Paint, table
 from stoker.client.report.receipt import Clock, compared, figures, left_words, machine, taken_words, weights
 from stoker.client.report.spelling import how_old, usd
-from stoker.model.receipt import Part, Receipt, rounded
+from stoker.model.run.receipt import Part, Receipt, rounded
 
 _BAR = 60
 # Each part has a sign of its own, so that the bar can be read without colours.

@@ -10,8 +10,8 @@ from stoker.cli.view.safetext import one_line
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show
 from stoker.cli.view.words import STYLES
-from stoker.model.run import Run
-from stoker.model.sizes import RunSizes, Sizes
+from stoker.model.run.pruning import RunSizes, Sizes
+from stoker.model.run.run import Run
 
 _COLUMNS = (
     Column("RUN", least=12),

@@ -17,16 +17,16 @@ from stoker.client.settings import Settings, from_environment
 from stoker.client.submit import sending
 from stoker.client.submit.sending import Again, Notice, Progress
 from stoker.errors import NotFound
-from stoker.model import run as model
 from stoker.model import wire
-from stoker.model.costs import Costs
-from stoker.model.fields import nearest
-from stoker.model.job import Job
-from stoker.model.orders import Terminal
-from stoker.model.pruning import PruneRule
-from stoker.model.rehearsal import is_twin, twin_of
-from stoker.model.run import RunState
+from stoker.model.job.fields import nearest
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Terminal
+from stoker.model.run import run as model
+from stoker.model.run.money import Costs
+from stoker.model.run.pruning import PruneRule
+from stoker.model.run.run import RunState
 from stoker.model.snapshot import Snapshot
+from stoker.model.workspace.store import is_twin, twin_of
 
 if TYPE_CHECKING:
     from stoker.client.api.money import Limits
@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from stoker.client.data.moves import Agree
     from stoker.client.report.comparison import Difference
     from stoker.client.submit.plan import Plan
-    from stoker.model.costs import Costs
-    from stoker.model.forecast import Forecast
-    from stoker.model.pruning import Spared
-    from stoker.model.sizes import Sizes
+    from stoker.model.run.forecast import Forecast
+    from stoker.model.run.money import Costs
+    from stoker.model.run.pruning import Sizes, Spared
 
 NEWEST = "last"
 _PAGE = 200

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from stoker import errors
 from stoker.client.api.http import UNIX, Answer, Broken, Line, Refused
 from stoker.errors import Denied, JobInvalid, Problem, ServerUnavailable, StokerError
-from stoker.model.proof import proof
+from stoker.model.workspace.home import proof
 
 Query = Mapping[str, str | int | float | bool | None]  # None leaves the name out
 

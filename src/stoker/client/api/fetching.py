@@ -16,7 +16,7 @@ from stoker.client.api.connection import Connection
 from stoker.client.progress import Progress
 from stoker.errors import Corrupt, Missing, ServerUnavailable
 from stoker.model import untrusted
-from stoker.model.run import Run, RunState
+from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.stores.trees.blobstream import read_blobs
 from stoker.stores.trees.landing import Landing, choose_folder

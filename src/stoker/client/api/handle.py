@@ -19,18 +19,18 @@ from stoker.client.api.connection import Connection
 from stoker.client.api.tail import Tail, Waits, patiently
 from stoker.client.settings import Settings
 from stoker.errors import BudgetReached, NotFound, RunFailed
-from stoker.model import run as model
 from stoker.model import wire
-from stoker.model.entrance import Entrance
-from stoker.model.money import BudgetState
-from stoker.model.run import Event, RunState
+from stoker.model.node.visit import Entrance
+from stoker.model.run import run as model
+from stoker.model.run.money import BudgetState
+from stoker.model.run.run import Event, RunState
 
 if TYPE_CHECKING:
     from stoker.client.api.fetching import Wanted
     from stoker.client.api.metrics import Metrics
     from stoker.client.api.reach import Visit
     from stoker.client.progress import Progress
-    from stoker.model.receipt import Receipt
+    from stoker.model.run.receipt import Receipt
     from stoker.model.snapshot import Entry
 
 _LONG_POLL_S = 25.0
@@ -175,7 +175,7 @@ class Run:
     def receipt(self, *, look: bool = False) -> Receipt:
         """Where the money and the time of the run went, so far if it is active. With `look` the provider is asked which
         of its resources exist now, which takes a moment."""
-        from stoker.model.receipt import Receipt  # not needed to submit or follow
+        from stoker.model.run.receipt import Receipt  # not needed to submit or follow
 
         query = {"look": "true"} if look else {}
         return wire.from_plain(Receipt, self._connection.get(f"{self._path()}/receipt", query, timeout_s=_LOOK_S))

@@ -13,9 +13,8 @@ from urllib.parse import quote
 from stoker.client.api.connection import Connection
 from stoker.client.settings import Settings
 from stoker.model import wire
-from stoker.model.pruning import PruneRule, Spared
-from stoker.model.run import Run
-from stoker.model.sizes import RunSizes, Sizes
+from stoker.model.run.pruning import PruneRule, RunSizes, Sizes, Spared
+from stoker.model.run.run import Run
 from stoker.stores.unused import remove_unused, unused
 
 _LOOK_S = 120.0  # a cloud takes its time

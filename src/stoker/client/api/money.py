@@ -9,10 +9,9 @@ from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
 from stoker.model import wire
-from stoker.model.costs import Costs
-from stoker.model.forecast import Forecast
-from stoker.model.job import Job
-from stoker.model.money import LimitState, Period
+from stoker.model.job.job import Job
+from stoker.model.run.forecast import Forecast
+from stoker.model.run.money import Costs, LimitState, Period
 
 _OFFERS_S = 180.0  # a cloud that is asked for its sizes and its prices takes its time
 

@@ -15,9 +15,8 @@ from urllib.parse import quote
 from stoker.client.api.connection import Connection
 from stoker.errors import BadInput, ServerUnavailable
 from stoker.model import wire
-from stoker.model.entrance import Entrance
-from stoker.model.frame import Frame, Kind, frames
-from stoker.model.orders import VisitEnd
+from stoker.model.node.orders import VisitEnd
+from stoker.model.node.visit import Entrance, Frame, Kind, frames
 
 _FORWARD = re.compile(r"(?:(?P<bind>[\w.-]+):)?(?P<port>\d+):(?P<host>[\w.-]+):(?P<there>\d+)")
 _LOOPBACK = ("localhost", "127.0.0.1")

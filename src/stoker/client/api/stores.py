@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from stoker.client.api.connection import Connection
 from stoker.model import wire
-from stoker.model.store import KnownStore, StoreFinding
+from stoker.model.workspace.store import KnownStore, StoreFinding
 from stoker.stores.access import Access
 from stoker.stores.kinds import CredentialForm, kind_of, kinds
 

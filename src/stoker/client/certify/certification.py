@@ -27,10 +27,10 @@ from stoker.client.script.script import look
 from stoker.errors import Conflict, StokerError
 from stoker.model import wire
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import BESIDE
-from stoker.model.commandline import commands
-from stoker.model.job import Job
-from stoker.model.run import Attempt, AttemptState, Event, RunState
+from stoker.model.job.checkpointpaths import BESIDE
+from stoker.model.job.commandline import commands
+from stoker.model.job.job import Job
+from stoker.model.run.run import Attempt, AttemptState, Event, RunState
 from stoker.model.snapshot import Snapshot
 
 Tell = Callable[[str], None]

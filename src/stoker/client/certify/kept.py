@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from stoker.client.certify.files import FileChange, FileFault
-from stoker.model.checkpointpaths import BESIDE
+from stoker.model.job.checkpointpaths import BESIDE
 from stoker.model.snapshot import Entry, EntryKind
 
 _OURS = re.compile(r"(^|/)step-\d{9}(/|$)")  # `stoker.checkpoint` saves by the clock, and verifies itself

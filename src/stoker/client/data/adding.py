@@ -10,8 +10,8 @@ from stoker.client.data.putting import Put
 from stoker.client.data.registry import About, Reaching, Registry
 from stoker.client.progress import Progress
 from stoker.errors import BadInput, NotFound
-from stoker.model import layout
 from stoker.model.dataset import DataFile, Manifest, checked_name
+from stoker.model.workspace import layout
 from stoker.stores import Store, Stored
 
 

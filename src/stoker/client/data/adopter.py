@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from stoker.errors import StokerError
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 Answer = tuple[str, bool, int, int, int, int]  # hash, whether it is new, size, mtime_ns, ctime_ns, inode

@@ -21,8 +21,8 @@ from stoker.client.progress import Progress
 from stoker.client.settings import Settings
 from stoker.client.source.statindex import StatIndex, digest, unchanged
 from stoker.errors import Conflict, Corrupt, Missing, StoreFailed
-from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.files import Item, download

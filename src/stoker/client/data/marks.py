@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from stoker.errors import JobInvalid, Problem
-from stoker.model.fields import nearest
-from stoker.model.job import DataInput, Job
+from stoker.model.job.fields import nearest
+from stoker.model.job.job import DataInput, Job
 
 _MOST_FILES = 200_000  # counting that many takes about a second
 

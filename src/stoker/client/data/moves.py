@@ -13,7 +13,7 @@ from stoker.client.data.datasets import Datasets
 from stoker.client.data.marks import DataUse
 from stoker.client.progress import Progress
 from stoker.errors import NotFound
-from stoker.model.job import DataInput, Job
+from stoker.model.job.job import DataInput, Job
 
 ASSUMED_BYTES_PER_S = 10_000_000  # what a good line at home sends: the first guess, before anything is measured
 _LONGEST = 80

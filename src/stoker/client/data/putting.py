@@ -19,8 +19,8 @@ from stoker.client.progress import Progress
 from stoker.client.settings import Settings
 from stoker.client.source.statindex import StatIndex
 from stoker.errors import DatasetChanging, FileChanged, Missing, NotFound
-from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest, checked_name
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.folder.store import FolderStore
 from stoker.stores.transfer.files import Item, upload

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stoker.client.settings import Settings
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 from stoker.stores.trees.clearing import clear
 
 _MOUNTS = Path("/proc/self/mountinfo")

@@ -10,9 +10,9 @@ from typing import Any
 from stoker.client.settings import Settings
 from stoker.errors import BadInput, NotFound
 from stoker.files.whole import write_whole
-from stoker.model.accountform import AccountForm
-from stoker.model.groundwork import Groundwork
-from stoker.model.handover import Handover, read_handover
+from stoker.model.workspace.accountform import AccountForm
+from stoker.model.workspace.groundwork import Groundwork
+from stoker.model.workspace.handover import Handover, read_handover
 
 _GROUP = "stoker.groundworks"
 

@@ -18,7 +18,7 @@ from stoker.client.api.http import UNIX
 from stoker.client.settings import Settings
 from stoker.errors import BadInput, Denied, HomeUnusable, ServerUnavailable, StokerError
 from stoker.files import lock
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 if TYPE_CHECKING:
     import subprocess

@@ -16,13 +16,11 @@ from stoker.client.local.proving import Proof
 from stoker.client.settings import Settings
 from stoker.client.submit import jobfile
 from stoker.errors import BadInput, StokerError
-from stoker.model.finding import Finding, Verdict, failed
-from stoker.model.groundwork import Asked
-from stoker.model.job import Job
-from stoker.model.node import Need
-from stoker.model.rehearsal import is_twin, original
-from stoker.model.run import Event
-from stoker.model.store import FOLDER, KnownStore
+from stoker.model.job.job import Job
+from stoker.model.node.node import Need
+from stoker.model.run.run import Event
+from stoker.model.workspace.groundwork import Asked, Finding, Verdict, failed
+from stoker.model.workspace.store import FOLDER, KnownStore, is_twin, original
 
 Say = Callable[[str], None]
 

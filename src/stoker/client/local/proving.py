@@ -19,10 +19,10 @@ from stoker.client.api.handle import Run
 from stoker.client.api.leftovers import Nodes
 from stoker.client.report.spelling import usd
 from stoker.errors import StokerError
-from stoker.model.finding import Finding, Verdict
-from stoker.model.job import Environment, Fallback, Job, Packages, Spot
-from stoker.model.receipt import Receipt
-from stoker.model.run import Attempt, AttemptState, Event, RunState
+from stoker.model.job.job import Environment, Fallback, Job, Packages, Spot
+from stoker.model.run.receipt import Receipt
+from stoker.model.run.run import Attempt, AttemptState, Event, RunState
+from stoker.model.workspace.groundwork import Finding, Verdict
 
 Drill = Callable[[str], str]  # evicts the machine of a node, from the cloud's side, and tells what will restore it
 

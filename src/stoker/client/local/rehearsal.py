@@ -18,8 +18,8 @@ from stoker.client.local import twin, twinorders
 from stoker.client.local.twinorders import Told
 from stoker.client.settings import Settings
 from stoker.errors import AzuriteMissing, BadInput, StokerError, TwinFailed
-from stoker.model.home import Home
-from stoker.model.rehearsal import is_twin, original
+from stoker.model.workspace.home import Home
+from stoker.model.workspace.store import is_twin, original
 
 STORE = "twin"
 

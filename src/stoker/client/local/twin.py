@@ -17,8 +17,8 @@ from stoker.client.local import twinorders
 from stoker.client.settings import Settings
 from stoker.errors import Conflict, TwinFailed
 from stoker.files import lock
-from stoker.model.rehearsal import is_twin
-from stoker.model.run import Run
+from stoker.model.run.run import Run
+from stoker.model.workspace.store import is_twin
 
 if TYPE_CHECKING:
     import subprocess

@@ -16,11 +16,11 @@ from stoker.client.local import groundwork, launch, twin
 from stoker.client.settings import Settings
 from stoker.errors import BadInput, Conflict, NotFound
 from stoker.files.whole import write_whole
-from stoker.model.accountform import AccountForm, Address
-from stoker.model.fields import nearest
-from stoker.model.handover import MOST_BYTES, Handover, TeamStore, checked_workspace, read_handover
-from stoker.model.home import Home
-from stoker.model.store import StoreFinding, works
+from stoker.model.job.fields import nearest
+from stoker.model.workspace.accountform import AccountForm, Address
+from stoker.model.workspace.handover import MOST_BYTES, Handover, TeamStore, checked_workspace, read_handover
+from stoker.model.workspace.home import Home
+from stoker.model.workspace.store import StoreFinding, works
 from stoker.stores.kinds import locate
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.client.software.packages import PYTHON
-from stoker.model.job import Job
-from stoker.model.report import MetricSummary
-from stoker.model.run import Run
+from stoker.model.job.job import Job
+from stoker.model.job.software import is_ours
+from stoker.model.run.report import MetricSummary
+from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry, Snapshot
-from stoker.model.software import is_ours
 
 _LOWER_IS_BETTER = re.compile(r"loss|err|perplexity|ppl|\bmae\b|mse|\bwer\b|\bcer\b|\bfid\b|nll|bpb", re.IGNORECASE)
 

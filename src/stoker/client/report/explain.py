@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.client.report.spelling import count, duration, share, step, usd
-from stoker.model.receipt import Part, Receipt, Stay, Taken
-from stoker.model.report import Outcome, Phase
-from stoker.model.run import Attempt, AttemptState, Event, Run, RunState
+from stoker.model.run.receipt import Part, Receipt, Stay, Taken
+from stoker.model.run.report import Outcome, Phase
+from stoker.model.run.run import Attempt, AttemptState, Event, Run, RunState
 
 Clock = Callable[[datetime], str]  # how a moment is shown
 

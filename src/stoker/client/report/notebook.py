@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from stoker.errors import StokerError
-from stoker.model.run import Run as Facts
-from stoker.model.run import RunState
+from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import RunState
 
 if TYPE_CHECKING:
     from stoker.client.api.handle import Run

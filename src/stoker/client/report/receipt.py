@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 
 from stoker.client.report.spelling import count, duration, grain, how_old, share, step, usd
-from stoker.model.receipt import Part, Receipt, Share, Stay, Taken, rounded
+from stoker.model.run.receipt import Part, Receipt, Share, Stay, Taken, rounded
 
 # Okabe and Ito's colours, which people tell apart whatever their eyes are like.
 _COLOURS = {

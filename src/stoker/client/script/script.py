@@ -16,7 +16,7 @@ from stoker.client.script.folding import Values, empty_keys, flatten, gather, pl
 from stoker.client.script.localcode import modules, nodes
 from stoker.client.script.saving import Saving, saving
 from stoker.client.subcommands import Subcommand, decorated, subcommand
-from stoker.model.commandline import NOTEBOOK
+from stoker.model.job.commandline import NOTEBOOK
 
 _MOST_BYTES = 500_000
 _MOST_NOTEBOOK_BYTES = 20_000_000  # most of it are pictures

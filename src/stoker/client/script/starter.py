@@ -17,7 +17,7 @@ from stoker.client.script.resumeflag import resume_arguments
 from stoker.client.script.script import Script, look
 from stoker.client.script.suggestions import Places, advice, candidates, places
 from stoker.errors import BadInput
-from stoker.model.commandline import NOTEBOOK, commands
+from stoker.model.job.commandline import NOTEBOOK, commands
 
 _OUTPUT_FLAG = re.compile(
     r"(output|outputs|out|save|result|results|model|artifacts?|work|working|exp|experiments?|run)s?[_-]?"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from stoker.client.script.folding import UNKNOWN
 from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.script import Script, look
-from stoker.model.checkpointpaths import DEFAULT, is_folder
-from stoker.model.commandline import NOTEBOOK
+from stoker.model.job.checkpointpaths import DEFAULT, is_folder
+from stoker.model.job.commandline import NOTEBOOK
 
 _MOST_FILES = 60
 _LIKELY = re.compile(r"(?i)(.*[_-])?(train|training|trainer|finetune|fine_tune|pretrain|fit)([_-].*|\d*)?")

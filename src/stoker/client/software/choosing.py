@@ -15,9 +15,9 @@ from stoker.client.software.installed import Distribution, Installed
 from stoker.client.software.markers import normal
 from stoker.client.source.tree import Tree
 from stoker.errors import JobInvalid, Problem
-from stoker.model.commandline import Command, commands
-from stoker.model.fields import nearest
-from stoker.model.job import Job
+from stoker.model.job.commandline import Command, commands
+from stoker.model.job.fields import nearest
+from stoker.model.job.job import Job
 
 _MOST_NAMED = 8
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stoker.model.commandline import NOTEBOOK
+from stoker.model.job.commandline import NOTEBOOK
 
 _MOST_BYTES = 1_000_000
 _MOST_NOTEBOOK_BYTES = 20_000_000  # most of it are pictures

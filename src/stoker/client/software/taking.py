@@ -15,9 +15,9 @@ from stoker.client.software.packages import PYTHON, packages_of
 from stoker.client.software.resolving import Resolved, resolve, uv_wheels
 from stoker.client.software.wheels import NotSent, wheel_of
 from stoker.client.source.tree import Tree
-from stoker.model import software
-from stoker.model.job import Job, Packages
-from stoker.model.software import Software
+from stoker.model.job import software
+from stoker.model.job.job import Job, Packages
+from stoker.model.job.software import Software
 from stoker.stores.unused import mark_used
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stoker.client.source.ignore import FILES, STOKERIGNORE, VENV_MARK, Ignore, rules_of
 from stoker.errors import SnapshotRefused
-from stoker.model.checkpointpaths import is_glob, matches
+from stoker.model.job.checkpointpaths import is_glob, matches
 
 
 @dataclass(slots=True)

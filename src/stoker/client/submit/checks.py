@@ -15,10 +15,10 @@ from stoker.client.script.localcode import name_of, nodes
 from stoker.client.script.script import Script, look
 from stoker.client.source.tree import Tree
 from stoker.errors import JobInvalid, Problem
-from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.commandline import NOTEBOOK, Command, commands
-from stoker.model.fields import Problems, nearest
-from stoker.model.job import Job, PlaceForData
+from stoker.model.job.checkpointpaths import CheckpointPaths
+from stoker.model.job.commandline import NOTEBOOK, Command, commands
+from stoker.model.job.fields import Problems, nearest
+from stoker.model.job.job import Job, PlaceForData
 from stoker.model.snapshot import EntryKind
 
 _MOST = 5

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from stoker.client.submit.yamltree import Misread, Place, Tree, parse, scalar
 from stoker.errors import BadInput, JobInvalid, Problem
-from stoker.model.fields import ListOf, MapOf, Maybe, Plain, Record, kind_of, plain, shown
-from stoker.model.job import Job, SpotOrNot
+from stoker.model.job.fields import ListOf, MapOf, Maybe, Plain, Record, kind_of, plain, shown
+from stoker.model.job.job import Job, SpotOrNot
 
 _MOST_BYTES = 1_000_000
 

@@ -22,11 +22,11 @@ from stoker.client.submit import variables as envfile
 from stoker.client.submit.git import GitLook
 from stoker.client.submit.variables import EnvFile, FromShell, take
 from stoker.errors import BadInput, JobInvalid, Problem
-from stoker.model.checkpointpaths import is_folder
-from stoker.model.job import Job
+from stoker.model.job.checkpointpaths import is_folder
+from stoker.model.job.job import Job
+from stoker.model.job.software import is_ours
+from stoker.model.job.submission import Submission
 from stoker.model.snapshot import EntryKind, Snapshot
-from stoker.model.software import is_ours
-from stoker.model.submission import Submission
 
 if TYPE_CHECKING:
     from stoker.client.software.taking import Along

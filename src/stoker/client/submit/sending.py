@@ -19,11 +19,11 @@ from stoker.client.source.tree import Tree
 from stoker.client.submit.preparation import Prepared, packages_here, prepare, secrets_of
 from stoker.errors import BadInput, Corrupt, NotFound, ServerUnavailable, SnapshotRefused
 from stoker.model import wire
-from stoker.model.job import THIS_COMPUTER, Job
-from stoker.model.orders import Terminal
-from stoker.model.run import Run
+from stoker.model.job.job import THIS_COMPUTER, Job
+from stoker.model.job.submission import Submission
+from stoker.model.node.orders import Terminal
+from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry, Snapshot
-from stoker.model.submission import Submission
 
 Progress = Callable[[int, int], None]  # bytes sent, bytes to send
 Notice = Callable[[str], None]  # a line for a person

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from stoker.client.source.secretvalues import Kind, hits
 from stoker.errors import BadInput, JobInvalid, Problem
-from stoker.model.fields import encodable
+from stoker.model.job.fields import encodable
 
 # Every variable of these libraries that begins so. Longer ones go before shorter ones of the same library.
 BEGINNINGS = (

@@ -8,9 +8,8 @@ from datetime import datetime, time, timedelta, tzinfo
 from decimal import Decimal
 
 from stoker.engine.money.meter import cost
-from stoker.model.costs import By, CostRow, Costs
-from stoker.model.money import Spell
-from stoker.model.run import Run
+from stoker.model.run.money import By, CostRow, Costs, Spell
+from stoker.model.run.run import Run
 
 _US = timedelta(microseconds=1)
 

@@ -14,11 +14,11 @@ from statistics import fmean
 from stoker.engine.drills import SUPPOSED_EVICTIONS, SUPPOSED_HOURS
 from stoker.engine.money.fuse import dollars
 from stoker.engine.money.receipt import receipt
-from stoker.model.forecast import Expectation, Forecast, Past
-from stoker.model.job import Job
-from stoker.model.node import Offer
-from stoker.model.receipt import Part, Receipt, Stay, Taken
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import Offer
+from stoker.model.run.forecast import Expectation, Forecast, Past
+from stoker.model.run.receipt import Part, Receipt, Stay, Taken
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 _NEWEST = 5  # runs that tell how long the work takes: older ones were of another script
 _BEFORE = (Part.PROVISIONING, Part.SETUP, Part.DATA)

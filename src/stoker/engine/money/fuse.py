@@ -16,11 +16,11 @@ from stoker.engine.decision import Decision, StopNode, TellAgent
 from stoker.engine.money import meter
 from stoker.engine.nodes.leftovers import spare_key
 from stoker.errors import BudgetTooSmall, Conflict
-from stoker.model.money import FINISH_S, SAVE_S, Fuse, Spell
-from stoker.model.node import Offer
-from stoker.model.orders import Notice
-from stoker.model.report import Outcome, Report
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import Notice
+from stoker.model.run.money import FINISH_S, SAVE_S, Fuse, Spell
+from stoker.model.run.report import Outcome, Report
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 WARN_AT = Decimal("0.8")
 LEAST_SAVE_S = SAVE_S + FINISH_S  # for saving and uploading, whatever it has taken so far

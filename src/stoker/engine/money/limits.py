@@ -13,8 +13,8 @@ from decimal import Decimal
 
 from stoker.engine.money import meter
 from stoker.engine.money.fuse import Allowance, dollars, least, own, reserve
-from stoker.model.money import Limit, Period, Spell
-from stoker.model.run import Run
+from stoker.model.run.money import Limit, Period, Spell
+from stoker.model.run.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from stoker.engine.money.repeating import Repeating
-from stoker.model.report import Effort, Kept, Phase
-from stoker.model.run import Attempt, Run
+from stoker.model.run.report import Effort, Kept, Phase
+from stoker.model.run.run import Attempt, Run
 
 ALL = float("inf")  # seconds of work: however many there were
 

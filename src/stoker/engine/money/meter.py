@@ -13,9 +13,9 @@ from decimal import ROUND_UP, Context, Decimal
 
 from stoker.engine.patience import WEATHER
 from stoker.engine.sighting import Sighting
-from stoker.model.money import Spell
-from stoker.model.node import NodeSight, NodeState
-from stoker.model.run import Event, Run
+from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.run.money import Spell
+from stoker.model.run.run import Event, Run
 
 MARK_S = 60.0  # how often a spell that goes on is marked as seen: what a clock that is set back can hide at most
 LEAP = 100  # a price that falls to less than one part in so many is not believed; one that rises so much is, and told

@@ -11,8 +11,8 @@ from stoker.engine.money import fuse, meter
 from stoker.engine.money.fuse import Allowance
 from stoker.engine.offers.market import Market, needs
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeState
-from stoker.model.run import Run
+from stoker.model.node.node import NodeState
+from stoker.model.run.run import Run
 
 
 def advanced(before: Run, metered: Run, seen: Sighting, allowance: Allowance | None, now: datetime) -> Decision:

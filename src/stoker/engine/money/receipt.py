@@ -14,10 +14,10 @@ from decimal import Decimal
 
 from stoker.engine.money.lineage import Loss, losses, steps_lost, unheard_s
 from stoker.engine.money.meter import NANO, cost, rate
-from stoker.model.money import Spell
-from stoker.model.receipt import Part, Receipt, Share, Stay, Taken, total
-from stoker.model.report import Effort, Phase, Report, joined_metrics
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.run.money import Spell
+from stoker.model.run.receipt import Part, Receipt, Share, Stay, Taken, total
+from stoker.model.run.report import Effort, Phase, Report, joined_metrics
+from stoker.model.run.run import Attempt, AttemptState, Run
 
 _TAKEN = (AttemptState.EVICTED, AttemptState.LOST, AttemptState.MOVED)
 _US = timedelta(microseconds=1)

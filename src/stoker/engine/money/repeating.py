@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
 
-from stoker.model.report import Climb, Effort
+from stoker.model.run.report import Climb, Effort
 
 _LEAST = 2  # values that a counter has to have shown to be one
 _LARGEST = 1e15  # figures beyond this are no counters

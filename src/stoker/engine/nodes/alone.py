@@ -8,11 +8,11 @@ from decimal import Decimal
 from stoker.engine.money.fuse import dollars
 from stoker.engine.money.limits import name
 from stoker.engine.nodes.lease import longest
-from stoker.model.job import Job
-from stoker.model.money import Limit
-from stoker.model.node import Features
-from stoker.model.rehearsal import is_twin
-from stoker.model.run import RunState
+from stoker.model.job.job import Job
+from stoker.model.node.node import Features
+from stoker.model.run.money import Limit
+from stoker.model.run.run import RunState
+from stoker.model.workspace.store import is_twin
 
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 

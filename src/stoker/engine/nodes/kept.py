@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from stoker.engine.decision import Decision, Land, StopNode, TellAgent
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict
-from stoker.model.node import NodeState
-from stoker.model.orders import Wish
-from stoker.model.run import Run
+from stoker.model.node.node import NodeState
+from stoker.model.node.orders import Wish
+from stoker.model.run.run import Run
 
 
 def keep(run: Run, now: datetime) -> Run:

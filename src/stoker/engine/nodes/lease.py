@@ -8,12 +8,11 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
-from stoker.model.job import Job
-from stoker.model.lease import LAST_WORDS_S
-from stoker.model.money import UNLIMITED, Fuse
-from stoker.model.node import Features
-from stoker.model.orders import Wish
-from stoker.model.run import Attempt, Run
+from stoker.model.job.job import Job
+from stoker.model.node.node import LAST_WORDS_S, Features
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import UNLIMITED, Fuse
+from stoker.model.run.run import Attempt, Run
 
 DEFAULT_S = 86_400.0  # of a run that nothing limits
 BESIDE_S = 3600.0  # beside the script's own time: to boot, to bring data, to prepare, and to upload

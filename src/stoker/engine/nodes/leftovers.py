@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 
 from stoker.engine.decision import StopNode
 from stoker.engine.nodes.resuming import spared
-from stoker.model.node import NodeSight, NodeState
-from stoker.model.run import Run, RunState
+from stoker.model.node.node import NodeSight, NodeState
+from stoker.model.run.run import Run, RunState
 
 GRACE_S = 20.0  # an agent that has given its last report still tidies up; a machine that costs money goes at once
 

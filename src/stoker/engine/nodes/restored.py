@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.engine.decision import Decision, Land, StartNode, StartSpare, StopNode
-from stoker.model.orders import Wish
-from stoker.model.run import AttemptState, Run, RunState
+from stoker.model.node.orders import Wish
+from stoker.model.run.run import AttemptState, Run, RunState
 
 GRACE_S = 30.0  # for a node, or what it last said, to be seen after the server has lost its database
 

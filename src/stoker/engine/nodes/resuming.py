@@ -8,9 +8,9 @@ from datetime import datetime
 
 from stoker.engine.offers.market import Market, open_now, same
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeSight, NodeState, Offer
-from stoker.model.orders import Wish
-from stoker.model.run import Attempt, Run, RunState
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.run import Attempt, Run, RunState
 
 RESTART_S = 300.0  # a machine that restarts is silent for so long, and is not lost
 

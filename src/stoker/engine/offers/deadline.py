@@ -14,9 +14,8 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from stoker.engine.drills import SUPPOSED_EVICTIONS, rate_per_hour
-from stoker.model.progress import Mark
-from stoker.model.report import Report
-from stoker.model.run import Attempt, Run
+from stoker.model.run.report import Mark, Report
+from stoker.model.run.run import Attempt, Run
 
 SUPPOSED_START_S = 300.0  # from asking for a machine to the script's first step
 SUPPOSED_LOSS_S = 300.0  # of work that an eviction undoes

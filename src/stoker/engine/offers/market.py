@@ -9,9 +9,9 @@ from itertools import islice
 
 from stoker.engine.offers.deadline import Urgency, outlook, words
 from stoker.engine.patience import HOPELESS, NOT_READY, WEATHER
-from stoker.model.job import Fallback, Job
-from stoker.model.node import Need, Offer
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.job.job import Fallback, Job
+from stoker.model.node.node import Need, Offer
+from stoker.model.run.run import Attempt, AttemptState, Run
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 30.0, 300.0  # before an offer that had nothing is asked for again
 MOST_DOUBLINGS = 8  # of the pause: by then it is the longest

@@ -13,10 +13,10 @@ from stoker.engine.decision import Decision, StartSpare, StopNode
 from stoker.engine.offers.deadline import Outlook, outlook
 from stoker.engine.offers.market import Market, cheapest_open, price_now
 from stoker.engine.sighting import Sighting
-from stoker.model.node import NodeState, Offer
-from stoker.model.orders import Notice, Wish
-from stoker.model.progress import Refusal
-from stoker.model.run import Attempt, AttemptState, Run
+from stoker.model.node.node import NodeState, Offer
+from stoker.model.node.orders import Notice, Wish
+from stoker.model.run.report import Refusal
+from stoker.model.run.run import Attempt, AttemptState, Run
 
 NOTICE_S = 60.0  # for a script to save what it has, before its machine is given back
 WORTH = 2.0  # what a move saves has to be so many times what it costs

@@ -8,8 +8,8 @@ from datetime import datetime
 from itertools import takewhile
 
 from stoker.engine.patience import MARKET, MOST_LOST
-from stoker.model.job import Priority
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.job.job import Priority
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 
 _RANK = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 _UNDER_WAY = (RunState.STARTING, RunState.RUNNING)

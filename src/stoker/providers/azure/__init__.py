@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import cached_property
 
 from stoker.errors import LoginFailed, NoCapacity, NotSetUp, ProviderFailed
-from stoker.model.entrance import Entrance, Said
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.visit import Entrance, Said
 from stoker.providers import Setup
 from stoker.providers.azure import naming, reach
 from stoker.providers.azure.account.account import NO_ACCOUNT, Account, check_ssh, check_way_out, read_account

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from stoker.errors import Conflict
-from stoker.model.entrance import Entrance, Said
+from stoker.model.node.visit import Entrance, Said
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import Cloud
 from stoker.providers.azure.deployment.cloudinit import CONFIG

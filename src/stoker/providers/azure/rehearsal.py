@@ -16,7 +16,7 @@ from typing import Any
 
 from stoker.errors import NotSetUp, ProviderFailed
 from stoker.files.lock import is_held
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.providers import Setup
 from stoker.providers.azure import AzureProvider
 from stoker.providers.azure.account.account import Account

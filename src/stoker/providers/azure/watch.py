@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
 
-from stoker.model.node import NodeSight, NodeState
+from stoker.model.node.node import NodeSight, NodeState
 from stoker.providers.azure.account.grounds import Ground, Holding
 from stoker.providers.azure.cloud import Cloud, Part, Starting
 from stoker.providers.azure.market.catalogue import Catalogue

@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, Request
 
 from stoker import __version__
 from stoker.errors import BadInput
-from stoker.model.fields import shown
+from stoker.model.job.fields import shown
 from stoker.server.api import (
     budgets,
     checkpoints,

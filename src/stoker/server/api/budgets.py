@@ -10,9 +10,9 @@ from fastapi import APIRouter, Request, Response
 from stoker.engine.money import fuse, meter
 from stoker.engine.money.limits import period, used
 from stoker.errors import BadInput, NotFound
-from stoker.model.fields import Money, Problems
-from stoker.model.money import BudgetState, Limit, LimitState, Period
-from stoker.model.run import Run
+from stoker.model.job.fields import Money, Problems
+from stoker.model.run.money import BudgetState, Limit, LimitState, Period
+from stoker.model.run.run import Run
 from stoker.server.api.reading import body
 from stoker.server.api.shape import answer, gives, service_of, takes
 from stoker.server.rounds.outside import call

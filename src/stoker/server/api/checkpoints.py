@@ -10,8 +10,9 @@ from itertools import islice
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import Malformed, Missing
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import CheckpointSet
+from stoker.model.workspace import layout
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
 from stoker.server.rounds.outside import call
 from stoker.stores import Store

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from stoker import __version__
 from stoker.errors import Conflict
-from stoker.model.proof import LEAST_NONCE, MOST_NONCE, proof
+from stoker.model.workspace.home import LEAST_NONCE, MOST_NONCE, proof
 from stoker.server.api.shape import answer, gives, service_of
 from stoker.server.records import recorder
 from stoker.server.rounds.outside import call

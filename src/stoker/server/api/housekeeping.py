@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import BadInput
-from stoker.model.pruning import PruneRule, Spared
-from stoker.model.run import Run
-from stoker.model.sizes import Sizes
+from stoker.model.run.pruning import PruneRule, Sizes, Spared
+from stoker.model.run.run import Run
 from stoker.server.api.reading import body
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.rounds.outside import call

@@ -13,7 +13,7 @@ from stoker.engine.money.meter import cost
 from stoker.engine.nodes.leftovers import claimed
 from stoker.engine.nodes.resuming import spared
 from stoker.errors import StokerError
-from stoker.model.node import NodeSight
+from stoker.model.node.node import NodeSight
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
 from stoker.server.rounds.outside import call
 from stoker.server.service import Service

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from stoker.errors import Malformed, Missing, StoreFailed, Unanswered
-from stoker.model import layout, untrusted
-from stoker.model.run import Attempt, Run
+from stoker.model import untrusted
+from stoker.model.run.run import Attempt, Run
+from stoker.model.workspace import layout
 from stoker.server.api.shape import BYTES, MOST_BYTES, MOST_COUNTED, OUTSIDE, answer, gives, service_of
 from stoker.server.results.lines import MOST_UNREADABLE, lines
 from stoker.server.rounds.outside import call

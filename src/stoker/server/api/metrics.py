@@ -10,9 +10,10 @@ from typing import Any
 from fastapi import APIRouter, Query, Request, Response
 
 from stoker.errors import Malformed
-from stoker.model import layout, untrusted, wire
-from stoker.model.report import Measured
-from stoker.model.run import Run
+from stoker.model import untrusted, wire
+from stoker.model.run.report import Measured
+from stoker.model.run.run import Run
+from stoker.model.workspace import layout
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of
 from stoker.server.results.lines import MOST_UNREADABLE, lines
 from stoker.server.rounds.outside import call

@@ -13,12 +13,12 @@ from stoker.engine.money.receipt import receipt
 from stoker.engine.offers.market import needs
 from stoker.errors import BadInput, NotFound, StokerError
 from stoker.model import wire
-from stoker.model.costs import By, Costs
-from stoker.model.forecast import Forecast
-from stoker.model.job import Job
-from stoker.model.node import NodeState
-from stoker.model.receipt import Receipt
-from stoker.model.run import Attempt, Run
+from stoker.model.job.job import Job
+from stoker.model.node.node import NodeState
+from stoker.model.run.forecast import Forecast
+from stoker.model.run.money import By, Costs
+from stoker.model.run.receipt import Receipt
+from stoker.model.run.run import Attempt, Run
 from stoker.server.admission import admit
 from stoker.server.api.metrics import last_step
 from stoker.server.api.reading import body

@@ -9,7 +9,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
-from stoker.model.run import Run
+from stoker.model.run.run import Run
 from stoker.model.snapshot import Entry
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of
 from stoker.server.results import parcels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import NotFound
-from stoker.model.node import Features
+from stoker.model.node.node import Features
 from stoker.server.api.shape import answer, gives, service_of
 
 router = APIRouter(tags=["nodes"])

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeVar
 from fastapi import Request
 
 from stoker.errors import BadInput, TooLarge
-from stoker.model.fields import Problems
+from stoker.model.job.fields import Problems
 from stoker.server.api.kinds import kind_for
 from stoker.server.rounds.outside import call
 

@@ -15,11 +15,11 @@ from stoker.engine.decision import Decision
 from stoker.engine.nodes import alone
 from stoker.engine.offers.placement import queue
 from stoker.errors import BadInput, Conflict, NotFound, NotSetUp, StoreDenied, StoreUnavailable
-from stoker.model.job import Job
-from stoker.model.node import Offer
-from stoker.model.orders import DataOrder, Wish
-from stoker.model.run import Event, Run, RunState, Start
-from stoker.model.submission import Submission
+from stoker.model.job.job import Job
+from stoker.model.job.submission import Submission
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import DataOrder, Wish
+from stoker.model.run.run import Event, Run, RunState, Start
 from stoker.server.admission import admit, check_terminal, no_effect, to_store
 from stoker.server.api.reading import body
 from stoker.server.api.shape import MOST_COUNTED, OUTSIDE, answer, gives, service_of, takes

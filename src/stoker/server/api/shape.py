@@ -14,7 +14,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from fastapi import Request
 from fastapi.responses import Response
 
-from stoker.model import job, wire
+from stoker.model import wire
+from stoker.model.job import job
 from stoker.server.api.kinds import kind_for
 from stoker.server.service import Service
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request, Response
 
 from stoker.errors import BadInput, Corrupt, Missing, NotFound
-from stoker.model.fields import shown
+from stoker.model.job.fields import shown
 from stoker.model.snapshot import EntryKind, Snapshot, checked_path
 from stoker.server.api.reading import Bounds, body
 from stoker.server.api.shape import BYTES, OUTSIDE, answer, gives, service_of, takes

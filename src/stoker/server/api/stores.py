@@ -9,7 +9,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from stoker.errors import Conflict
-from stoker.model.store import KnownStore, StoreFinding, works
+from stoker.model.workspace.store import KnownStore, StoreFinding, works
 from stoker.server.api.reading import body
 from stoker.server.api.shape import OUTSIDE, answer, gives, service_of, takes
 from stoker.server.rounds.outside import call

@@ -12,9 +12,9 @@ from fastapi.responses import StreamingResponse
 from stoker.engine.nodes import kept
 from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import BadInput, Conflict, ProviderFailed
-from stoker.model.entrance import Entrance
-from stoker.model.orders import Visit
-from stoker.model.run import Attempt, Run
+from stoker.model.node.orders import Visit
+from stoker.model.node.visit import Entrance
+from stoker.model.run.run import Attempt, Run
 from stoker.providers import reachable
 from stoker.server.api.reading import body
 from stoker.server.api.shape import BYTES, OUTSIDE, answer, gives, service_of, takes

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.errors import Unanswered
-from stoker.model.store import FOLDER
+from stoker.model.workspace.store import FOLDER
 
 Files = frozenset[str]
 NONE: Files = frozenset()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stoker.files.lock import take
-from stoker.model.sharedvenv import lock_of, users_of, venv_used
+from stoker.model.node.orders import lock_of, users_of, venv_used
 from stoker.stores.trees.clearing import clear
 
 

@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import BinaryIO, cast
 
 from stoker.errors import Corrupt, Missing, StokerError
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.snapshot import EntryKind, Snapshot
-from stoker.model.store import FOLDER
+from stoker.model.workspace import layout
+from stoker.model.workspace.store import FOLDER
 from stoker.server.code.arrivals import Arrivals
 from stoker.server.stores.stores import Stores
 from stoker.stores import Store

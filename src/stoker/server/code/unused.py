@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from stoker.errors import Missing
-from stoker.model import layout
-from stoker.model.store import FOLDER
+from stoker.model.workspace import layout
+from stoker.model.workspace.store import FOLDER
 from stoker.server.code.arrivals import Arrivals, Coming
 from stoker.server.code.shelf import Shelves
 from stoker.stores import Store

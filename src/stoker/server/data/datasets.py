@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 from stoker.errors import Conflict, Corrupt, DatasetRefused, Missing, NotFound
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.dataset import DatasetVersion, Manifest, checked_name, manifest_id, reference
-from stoker.model.fields import nearest
+from stoker.model.job.fields import nearest
+from stoker.model.workspace import layout
 from stoker.server.data.removal import ContentRemoval, Removed
 from stoker.server.records.datasettable import DatasetTable
 from stoker.server.records.recorder import Signing

@@ -8,10 +8,10 @@ from posixpath import commonpath
 from urllib.parse import urlsplit
 
 from stoker.errors import BadInput, Corrupt, JobInvalid, NotFound, Problem, StokerError, StoreFailed
-from stoker.model import layout
 from stoker.model.dataset import DataFile, DatasetVersion, Manifest
-from stoker.model.job import DataInput, Job
-from stoker.model.orders import DataOrder
+from stoker.model.job.job import DataInput, Job
+from stoker.model.node.orders import DataOrder
+from stoker.model.workspace import layout
 from stoker.server.data.datasets import Datasets
 from stoker.server.stores.stores import Stores
 from stoker.stores.kinds import locate, without_secrets

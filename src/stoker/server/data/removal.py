@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from stoker.errors import DatasetChanging, Missing
-from stoker.model import layout
+from stoker.model.workspace import layout
 from stoker.stores import Store
 
 _FORGOTTEN_S = 86400.0  # content this old that nobody names is left over from an upload that was never finished

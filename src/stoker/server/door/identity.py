@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 
 def server_id(home: Home) -> str:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from stoker.errors import ServerUnavailable
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 _BACKLOG = 512
 

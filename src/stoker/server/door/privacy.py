@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stoker.errors import HomeUnusable
-from stoker.model.home import Home
+from stoker.model.workspace.home import Home
 
 log = logging.getLogger(__name__)
 

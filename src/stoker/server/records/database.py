@@ -35,7 +35,7 @@ from sqlalchemy.exc import DatabaseError
 from stoker.errors import Conflict, DatabaseUnusable
 from stoker.model import wire
 from stoker.model.dataset import DatasetVersion
-from stoker.model.run import Event, Run, RunState
+from stoker.model.run.run import Event, Run, RunState
 from stoker.server.records.migrations import migrate
 
 _META = MetaData()

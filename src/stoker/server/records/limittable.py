@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from sqlalchemy import Column, Delete, Engine, MetaData, String, Table, delete, insert, select
 
-from stoker.model.money import Limit, Period
+from stoker.model.run.money import Limit, Period
 
 _LIMITS = Table(
     "limits",

@@ -15,9 +15,10 @@ from typing import TypeVar
 
 from stoker.engine.nodes.restored import restored
 from stoker.errors import Corrupt, HomeUnusable, StokerError, StoreFailed
-from stoker.model import layout, wire
-from stoker.model.home import Home
-from stoker.model.run import Run
+from stoker.model import wire
+from stoker.model.run.run import Run
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
 from stoker.server.records.datasettable import DatasetRecord, DatasetTable
 from stoker.server.records.recorder import Signing

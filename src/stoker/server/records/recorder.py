@@ -8,8 +8,9 @@ import threading
 from collections.abc import Iterable
 
 from stoker.errors import HomeUnusable, StokerError
-from stoker.model import layout, wire
-from stoker.model.run import Run
+from stoker.model import wire
+from stoker.model.run.run import Run
+from stoker.model.workspace import layout
 from stoker.server.rounds.outside import call, call_far
 from stoker.server.stores.keychain import Keychain
 from stoker.server.stores.stores import Stores

@@ -12,7 +12,7 @@ from sqlalchemy import Boolean, Column, Engine, MetaData, String, Table, delete,
 
 from stoker.errors import HomeUnusable
 from stoker.model import wire
-from stoker.model.store import KnownStore
+from stoker.model.workspace.store import KnownStore
 
 _STORES = Table(
     "stores",

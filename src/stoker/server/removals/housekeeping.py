@@ -10,9 +10,9 @@ from datetime import datetime
 from stoker.engine.pruning import prune
 from stoker.errors import StokerError
 from stoker.model import wire
-from stoker.model.home import Home
-from stoker.model.pruning import PruneRule, Spared
-from stoker.model.run import Run
+from stoker.model.run.pruning import PruneRule, Spared
+from stoker.model.run.run import Run
+from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
 from stoker.server.removals.removals import Removals
 from stoker.server.rounds.ledger import Ledger

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stoker.errors import Conflict, NotFound, StokerError
-from stoker.model import layout
-from stoker.model.run import Run
+from stoker.model.run.run import Run
+from stoker.model.workspace import layout
 from stoker.server.code.environments import remove_unused
 from stoker.server.code.unused import UnusedCode
 from stoker.server.records.database import Database, Removal

@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.errors import Malformed, Missing
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import CheckpointSet, Fence, Position, claim, visible
+from stoker.model.workspace import layout
 from stoker.stores import Store
 
 

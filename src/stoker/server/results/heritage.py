@@ -13,13 +13,14 @@ from functools import partial
 from pathlib import Path
 
 from stoker.errors import BadInput, Corrupt, Malformed, Missing, NotFound
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import CheckpointPaths
-from stoker.model.job import Job
-from stoker.model.run import Run, Start
+from stoker.model.job.checkpointpaths import CheckpointPaths
+from stoker.model.job.job import Job
+from stoker.model.run.run import Run, Start
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.server.results.goodsets import good_sets
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.stores import Stores

@@ -9,10 +9,11 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from stoker.errors import Malformed, Missing
-from stoker.model import layout, untrusted
+from stoker.model import untrusted
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.run import Run, RunState
+from stoker.model.run.run import Run, RunState
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.workspace import layout
 from stoker.server.results.goodsets import good_sets
 from stoker.stores import Store
 from stoker.stores.transfer.readahead import open_in_order

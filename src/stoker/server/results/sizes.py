@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from stoker.errors import Missing, StokerError
-from stoker.model import layout
-from stoker.model.home import Home
-from stoker.model.run import Run
-from stoker.model.sizes import RunSizes, Sizes
+from stoker.model.run.pruning import RunSizes, Sizes
+from stoker.model.run.run import Run
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.server.code.shelf import Shelves
 from stoker.server.stores.stores import Stores
 from stoker.stores import Store

@@ -14,8 +14,8 @@ from stoker.engine.offers.market import Market
 from stoker.engine.rounds import decide
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
-from stoker.model.orders import Wish
-from stoker.model.run import Run
+from stoker.model.node.orders import Wish
+from stoker.model.run.run import Run
 from stoker.server.rounds.outside import Clock
 
 log = logging.getLogger(__name__)

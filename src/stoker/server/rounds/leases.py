@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stoker.engine.nodes import lease as reckoning
-from stoker.model import layout, wire
-from stoker.model.lease import Lease
-from stoker.model.money import Fuse
-from stoker.model.run import Attempt, Run
+from stoker.model import wire
+from stoker.model.node.node import Lease
+from stoker.model.run.money import Fuse
+from stoker.model.run.run import Attempt, Run
+from stoker.model.workspace import layout
 from stoker.providers import Provider, leased
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.accesses import Accesses

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from stoker.engine.decision import Decision
 from stoker.errors import NotFound
-from stoker.model.fields import nearest
-from stoker.model.run import Event, Run
+from stoker.model.job.fields import nearest
+from stoker.model.run.run import Event, Run
 from stoker.server.records.database import Database
 from stoker.server.records.recorder import Recorder
 from stoker.server.rounds.outside import call

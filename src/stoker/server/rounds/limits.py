@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 
 from stoker.engine.money.limits import NONE, Limits, period
-from stoker.model.money import Limit, Period, Spell
-from stoker.model.run import Run
+from stoker.model.run.money import Limit, Period, Spell
+from stoker.model.run.run import Run
 from stoker.server.records.database import Database
 from stoker.server.records.limittable import LimitTable
 

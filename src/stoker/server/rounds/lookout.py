@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from stoker.errors import ProviderFailed, StokerError
-from stoker.model.node import NodeSight
+from stoker.model.node.node import NodeSight
 from stoker.providers import Provider
 from stoker.server.rounds.outside import Clock, call
 

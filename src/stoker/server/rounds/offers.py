@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from stoker.engine.offers.market import Market, needs
 from stoker.errors import NotSetUp, ProviderFailed, StokerError
-from stoker.model.node import Need, Offer
-from stoker.model.run import Run, RunState
+from stoker.model.node.node import Need, Offer
+from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.rounds.outside import Clock, call
 

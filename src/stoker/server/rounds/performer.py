@@ -27,11 +27,12 @@ from stoker.errors import (
     StoreUnavailable,
     Unanswered,
 )
-from stoker.model import layout, untrusted, wire
-from stoker.model.money import UNLIMITED, Fuse
-from stoker.model.node import NodeRequest
-from stoker.model.orders import Orders, Wish, Wishes
-from stoker.model.run import Attempt, AttemptState, Event, Run
+from stoker.model import untrusted, wire
+from stoker.model.node.node import NodeRequest
+from stoker.model.node.orders import Orders, Wish, Wishes
+from stoker.model.run.money import UNLIMITED, Fuse
+from stoker.model.run.run import Attempt, AttemptState, Event, Run
+from stoker.model.workspace import layout
 from stoker.providers import Provider
 from stoker.server.results.parcels import land
 from stoker.server.rounds.leases import Leases

@@ -17,8 +17,8 @@ from stoker.engine.rounds import untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
-from stoker.model.node import Need, NodeSight
-from stoker.model.run import Run, RunState
+from stoker.model.node.node import Need, NodeSight
+from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.probing import Probing
 from stoker.server.rounds.deciding import Deciding, Scene

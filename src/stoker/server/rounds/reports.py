@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from stoker.engine.looking import Heard
 from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreFailed, StoreUnavailable
-from stoker.model import layout, untrusted
-from stoker.model.report import Phase, Report
-from stoker.model.run import Attempt, Event, Run
+from stoker.model import untrusted
+from stoker.model.run.report import Phase, Report
+from stoker.model.run.run import Attempt, Event, Run
+from stoker.model.workspace import layout
 from stoker.server.records.database import left_out_words
 from stoker.server.results.lines import MOST_UNREADABLE, lines
 from stoker.server.rounds.outside import Clock, call, call_far

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from stoker.errors import StokerError, StoreDenied
-from stoker.model import layout
-from stoker.model.node import NodeRequest
-from stoker.model.run import Attempt, Run
+from stoker.model.node.node import NodeRequest
+from stoker.model.run.run import Attempt, Run
+from stoker.model.workspace import layout
 from stoker.server.rounds.outside import Clock
 from stoker.server.stores.keychain import Keychain
 from stoker.server.stores.stores import Stores

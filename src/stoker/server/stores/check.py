@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from stoker.errors import AlreadyThere, StokerError
-from stoker.model import layout
-from stoker.model.finding import Verdict
-from stoker.model.store import StoreFinding
+from stoker.model.workspace import layout
+from stoker.model.workspace.groundwork import Verdict
+from stoker.model.workspace.store import StoreFinding
 from stoker.server.removals.removals import remove_run
 from stoker.server.stores.reach import Reach, reach
 from stoker.server.stores.stores import Stores

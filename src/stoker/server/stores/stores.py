@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from stoker.errors import Conflict, NotFound, StoreFailed
-from stoker.model.fields import nearest
-from stoker.model.home import Home
-from stoker.model.run import Run
-from stoker.model.store import FOLDER, KnownStore, checked_name
+from stoker.model.job.fields import nearest
+from stoker.model.run.run import Run
+from stoker.model.workspace.home import Home
+from stoker.model.workspace.store import FOLDER, KnownStore, checked_name
 from stoker.server.records.storetable import StoreTable
 from stoker.server.stores.keychain import Keychain
 from stoker.stores import Store

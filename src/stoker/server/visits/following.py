@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 
 from stoker.engine.nodes.leftovers import claimed
 from stoker.errors import Malformed, Missing, StokerError, StoreUnavailable
-from stoker.model import layout, untrusted, wire
-from stoker.model.frame import Frame, Kind
-from stoker.model.orders import Visit, VisitEnd
-from stoker.model.run import Attempt, Run
+from stoker.model import untrusted, wire
+from stoker.model.node.orders import Visit, VisitEnd
+from stoker.model.node.visit import Frame, Kind
+from stoker.model.run.run import Attempt, Run
+from stoker.model.workspace import layout
 from stoker.providers import Reachable, reachable
 from stoker.server.rounds.outside import call, call_far
 from stoker.server.service import Service

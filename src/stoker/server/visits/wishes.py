@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stoker.model.orders import Visit
+from stoker.model.node.orders import Visit
 
 
 class Visits:

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 from stoker.errors import Corrupt, Missing
-from stoker.model import layout, wire
+from stoker.model import wire
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.workspace import layout
 from stoker.stores import Store, Stored
 from stoker.stores.objects.segments import SEGMENT_BYTES
 from stoker.stores.trees.manifest import checked, verified

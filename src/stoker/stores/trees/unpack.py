@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stoker.errors import Conflict, Corrupt, Missing
-from stoker.model import layout
 from stoker.model.snapshot import Entry, EntryKind, Snapshot
+from stoker.model.workspace import layout
 from stoker.stores import Store
 from stoker.stores.transfer.disk import disk_failed
 from stoker.stores.transfer.pieces import Hashing, pieces

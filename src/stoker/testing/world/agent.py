@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from stoker.model.checkpoint import first_number
-from stoker.model.money import Fuse
-from stoker.model.orders import Notice, Wish
-from stoker.model.report import Effort, Kept, Outcome, Phase, Report
+from stoker.model.node.orders import Notice, Wish
+from stoker.model.run.money import Fuse
+from stoker.model.run.report import Effort, Kept, Outcome, Phase, Report
 from stoker.testing.world.machine import Machine
 from stoker.testing.world.scenario import Plan
 from stoker.testing.world.script import Script

@@ -9,10 +9,9 @@ from decimal import Decimal
 
 from stoker.engine.offers.market import Market, needs
 from stoker.errors import LoginFailed, PriceTooHigh, ProviderFailed
-from stoker.model.job import Job
-from stoker.model.lease import LAST_WORDS_S
-from stoker.model.money import Fuse
-from stoker.model.node import Need, NodeSight, Offer
+from stoker.model.job.job import Job
+from stoker.model.node.node import LAST_WORDS_S, Need, NodeSight, Offer
+from stoker.model.run.money import Fuse
 from stoker.testing.world.machine import Machine
 from stoker.testing.world.scenario import Fault, Scenario
 from stoker.testing.world.timeline import Timeline

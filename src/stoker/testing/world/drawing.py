@@ -7,7 +7,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cache
 
-from stoker.model.job import Fallback, Job, Spot
+from stoker.model.job.job import Fallback, Job, Spot
 from stoker.testing.world.cloud import NAME
 from stoker.testing.world.scenario import Fault, Mishap, Place, Plan, Scenario
 

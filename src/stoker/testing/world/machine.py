@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from stoker.model.money import Fuse
-from stoker.model.node import NodeSight, NodeState, Offer
+from stoker.model.node.node import NodeSight, NodeState, Offer
+from stoker.model.run.money import Fuse
 
 
 class Machine:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from stoker.engine.decision import Decision
 from stoker.engine.drills import evict
-from stoker.model.orders import Wish
-from stoker.model.run import Run
+from stoker.model.node.orders import Wish
+from stoker.model.run.run import Run
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import DEAR
 from stoker.testing.world.scenario import Fault, Mishap

@@ -10,9 +10,9 @@ from stoker.engine.money import meter
 from stoker.engine.nodes.leftovers import spare_key
 from stoker.engine.patience import MOST_LOST, was_lost, without_progress
 from stoker.model import checkpoint
-from stoker.model.orders import Wish
-from stoker.model.report import Outcome
-from stoker.model.run import Attempt, AttemptState, Run, RunState
+from stoker.model.node.orders import Wish
+from stoker.model.run.report import Outcome
+from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 from stoker.testing.world.cloud import DEAR
 from stoker.testing.world.machine import Machine
 from stoker.testing.world.scenario import Fault

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 class Fault(StrEnum):

@@ -16,11 +16,11 @@ from stoker.engine.nodes import lease, leftovers
 from stoker.engine.nodes.leftovers import GRACE_S, node_key
 from stoker.engine.sighting import Sighting
 from stoker.errors import Conflict, ProviderFailed, StokerError, StoreDenied
-from stoker.model.money import Fuse
-from stoker.model.node import Need, NodeSight, Offer
-from stoker.model.orders import Wish
-from stoker.model.report import Report
-from stoker.model.run import Attempt, Run, RunState
+from stoker.model.node.node import Need, NodeSight, Offer
+from stoker.model.node.orders import Wish
+from stoker.model.run.money import Fuse
+from stoker.model.run.report import Report
+from stoker.model.run.run import Attempt, Run, RunState
 from stoker.testing.world.shelf import Word
 from stoker.testing.world.timeline import moment
 

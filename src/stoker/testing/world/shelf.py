@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from stoker.model import checkpoint
 from stoker.model.checkpoint import Fence, Position
-from stoker.model.money import Fuse
-from stoker.model.orders import Notice, Wish
+from stoker.model.node.orders import Notice, Wish
+from stoker.model.run.money import Fuse
 
 
 @dataclass(frozen=True, slots=True)

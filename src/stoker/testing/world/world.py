@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Self
 from stoker.engine.decision import Decision
 from stoker.engine.money.fuse import set_budget
 from stoker.errors import BudgetTooSmall
-from stoker.model.node import Features
-from stoker.model.run import Run, RunState
+from stoker.model.node.node import Features
+from stoker.model.run.run import Run, RunState
 from stoker.testing.world.agent import Agent
 from stoker.testing.world.cloud import NAME, Cloud
 from stoker.testing.world.leases import Leases

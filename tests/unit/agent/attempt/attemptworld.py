@@ -17,12 +17,12 @@ from stoker.agent.notice.stopping import Stopping
 from stoker.agent.processes.launch import RankCommand
 from stoker.agent.processes.ranks import Ranks
 from stoker.errors import Missing, StoreFailed, StoreUnavailable
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.orders import Notice, Orders
-from stoker.model.report import RankEnd, Report
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Notice, Orders
+from stoker.model.run.report import RankEnd, Report
 from stoker.model.snapshot import Entry, Snapshot
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.testing.memory_store import MemoryStore
 
 RUN = "r1"

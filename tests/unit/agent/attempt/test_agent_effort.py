@@ -8,7 +8,7 @@ import pytest
 from stoker.agent.attempt.effort import EffortMeter, Witnesses, kept
 from stoker.checkpoint.save.take import Toll
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.report import Effort, Phase
+from stoker.model.run.report import Effort, Phase
 from stoker.model.wire import dump, load
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stoker.agent.attempt.endings import Ending, by_itself, exit_code, spell
-from stoker.model.report import Outcome, RankEnd
+from stoker.model.run.report import Outcome, RankEnd
 
 
 def ending(end: RankEnd, tail: bytes = b"", *, out_of_memory: bool = False, ranks: int = 1) -> Ending:

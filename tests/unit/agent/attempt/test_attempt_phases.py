@@ -17,9 +17,9 @@ from stoker.agent.attempt.stage import Inputs
 from stoker.agent.notice.stopping import NeedsRestart, Stopped
 from stoker.agent.shipping import worker
 from stoker.errors import StoreUnavailable
-from stoker.model import layout
-from stoker.model.orders import DataOrder, Orders
-from stoker.model.report import Outcome, Phase
+from stoker.model.node.orders import DataOrder, Orders
+from stoker.model.run.report import Outcome, Phase
+from stoker.model.workspace import layout
 from stoker.stores.transfer.disk import disk_failed
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_on")

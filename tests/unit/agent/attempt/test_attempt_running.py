@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from attemptworld import PlayedRanks, World
 
-from stoker.model.report import Outcome, Phase
+from stoker.model.run.report import Outcome, Phase
 
 pytestmark = pytest.mark.usefixtures("nothing_goes_on")
 

@@ -17,10 +17,10 @@ from stoker.agent.checkpoints.keeper import Keeper
 from stoker.agent.notice.noticing import Noticing
 from stoker.agent.processes.family import AHEAD, Priority
 from stoker.agent.shipping.worker import Trouble
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.orders import Notice
+from stoker.model.node.orders import Notice
 from stoker.model.wire import load
+from stoker.model.workspace import layout
 
 
 class Kept:

@@ -22,12 +22,12 @@ from stoker.agent.checkpoints.restoring import put_back
 from stoker.agent.checkpoints.watching import STREAM_S
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import AlreadyThere, StoreFailed
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.job import Job, Retention
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job, Retention
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import EntryKind
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.testing.memory_store import MemoryStore
 
 RUN = "r1"

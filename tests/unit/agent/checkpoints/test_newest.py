@@ -9,7 +9,7 @@ import pytest
 
 from stoker.agent.checkpoints.resuming import newest
 from stoker.model.checkpoint import CheckpointSet
-from stoker.model.checkpointpaths import CheckpointPaths
+from stoker.model.job.checkpointpaths import CheckpointPaths
 from stoker.model.snapshot import Entry
 
 

@@ -15,11 +15,11 @@ from stoker.agent.checkpoints.openfiles import Opened
 from stoker.agent.checkpoints.restoring import put_back, read_fences
 from stoker.agent.machine.machine import NodeFolder
 from stoker.errors import Conflict, StoreFailed
-from stoker.model import layout
 from stoker.model.checkpoint import CheckpointSet, Fence, claim, visible
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
 from stoker.model.wire import dump, load
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 RUN = "r1"

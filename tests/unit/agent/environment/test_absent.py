@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from stoker.agent.environment.absent import hint
-from stoker.model.job import Environment, Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Environment, Job
+from stoker.model.node.orders import Orders
 
 LOST = b"Traceback (most recent call last):\n  ...\nModuleNotFoundError: No module named 'sklearn.svm'\n"
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from stoker.agent.machine.tenant import Tenancy
-from stoker.model import layout
-from stoker.model.home import Home
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.providers.azure.node.release import Release
 from stoker.server.door.identity import server_id
 from stoker.stores import sealed

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from stoker.agent.machine.incarnation import Standing, standing
 from stoker.agent.machine.machine import NodeFolder
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.lease import Lease
-from stoker.model.orders import Orders
-from stoker.model.report import Effort, Phase, Report
+from stoker.model.job.job import Job
+from stoker.model.node.node import Lease
+from stoker.model.node.orders import Orders
+from stoker.model.run.report import Effort, Phase, Report
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 HOUR = 3600.0

@@ -16,8 +16,8 @@ from stoker.agent.machine import hardware
 from stoker.agent.machine.machine import Machine, NodeFolder
 from stoker.agent.machine.readiness import await_ready, checks
 from stoker.agent.notice.stopping import Stopped, Stopping
-from stoker.model.job import Environment, Job
-from stoker.model.report import Outcome
+from stoker.model.job.job import Environment, Job
+from stoker.model.run.report import Outcome
 
 
 @pytest.fixture

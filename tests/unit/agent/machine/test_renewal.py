@@ -10,9 +10,9 @@ from stoker.agent.machine.renewal import RenewedStore
 from stoker.agent.machine.tenant import LeaseWatch
 from stoker.agent.notice.stopping import hear
 from stoker.errors import Corrupt, StoreDenied
-from stoker.model import layout
-from stoker.model.lease import Lease
+from stoker.model.node.node import Lease
 from stoker.model.wire import dump
+from stoker.model.workspace import layout
 from stoker.stores import sealed
 from stoker.stores.access import Access, Route
 from stoker.stores.folder.store import FolderStore

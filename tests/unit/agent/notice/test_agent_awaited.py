@@ -8,7 +8,7 @@ import pytest
 
 from stoker.agent.notice.goal import Awaited
 from stoker.agent.shipping.points import Point
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 
 class Waiting:

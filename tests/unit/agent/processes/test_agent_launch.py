@@ -11,8 +11,8 @@ import pytest
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.launch import Place, command_line, commands, environment
 from stoker.checkpoint import surroundings
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
 
 FOLDER = NodeFolder(Path("/node"))
 

@@ -13,9 +13,9 @@ from stoker.agent.shipping.metrics import MetricsShipper, logged_points
 from stoker.agent.shipping.shipping import Shipping
 from stoker.agent.shipping.worker import Trouble
 from stoker.errors import Missing, StoreUnavailable
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 ORDERS = Orders("r", "ants-1", 1, 0, "key", Job(name="ants", run="true"), "s", "")

@@ -17,8 +17,8 @@ from stoker.agent.shipping.printed import MOST_POINTS, CountedLines, Counters, n
 from stoker.client.report.explain import explain
 from stoker.client.report.receipt import taken_words
 from stoker.engine.money.receipt import receipt
-from stoker.model.receipt import Part
-from stoker.model.report import Climb, Effort
+from stoker.model.run.receipt import Part
+from stoker.model.run.report import Climb, Effort
 from stoker.model.wire import dump, load
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from stoker.agent.shipping import stray
-from stoker.model import layout
-from stoker.model.job import Job
-from stoker.model.orders import Orders
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Orders
 from stoker.model.snapshot import Snapshot
 from stoker.model.wire import load
+from stoker.model.workspace import layout
 from stoker.stores.folder.store import FolderStore
 
 JOB = Job(name="a", run="b", outputs="out", checkpoints=["ckpt", "*.ckpt"])

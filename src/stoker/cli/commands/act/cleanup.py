@@ -17,7 +17,7 @@ from stoker.client.api.handle import Run as Handle
 from stoker.client.api.leftovers import Look, Node, Nodes
 from stoker.client.report.spelling import usd
 from stoker.errors import ServerUnavailable, StokerError
-from stoker.model.run import Run
+from stoker.model.run.run import Run
 
 _COLUMNS = (
     Column("NODE", least=12),

@@ -12,8 +12,8 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.client.report.spelling import usd
 from stoker.errors import BadInput, Conflict
-from stoker.model.fields import Duration, Problems
-from stoker.model.run import RunState
+from stoker.model.job.fields import Duration, Problems
+from stoker.model.run.run import RunState
 
 _PATIENCE_S = 60.0  # agents give a script 10 s, and are ended from outside after 45
 

@@ -14,7 +14,7 @@ from stoker.cli.view.transfer import watched
 from stoker.client.api.client import Client
 from stoker.client.api.fetching import Wanted, What
 from stoker.errors import BadInput, NotFound
-from stoker.model.run import Run
+from stoker.model.run.run import Run
 
 
 @click.command(

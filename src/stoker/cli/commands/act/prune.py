@@ -16,8 +16,8 @@ from stoker.client.api.handle import Run
 from stoker.client.api.leftovers import UnusedPackages, prune_rule, set_prune_rule
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict
-from stoker.model.fields import Duration, Problems
-from stoker.model.pruning import PruneRule, Spared
+from stoker.model.job.fields import Duration, Problems
+from stoker.model.run.pruning import PruneRule, Spared
 
 _MOST = 10_000  # that are removed at once
 

@@ -11,7 +11,7 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import usd
 from stoker.errors import BadInput
-from stoker.model.money import LimitState, Period
+from stoker.model.run.money import LimitState, Period
 
 EVERYBODY = "everybody"
 _COLUMNS = [Column(title) for title in ("whose", "each", "limit", "used", "left", "new one begins")]

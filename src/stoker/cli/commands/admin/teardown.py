@@ -13,7 +13,7 @@ from stoker.cli.view import terminal, words
 from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.errors import Conflict
-from stoker.model.groundwork import Asked, Groundwork, Piece, PieceState
+from stoker.model.workspace.groundwork import Asked, Groundwork, Piece, PieceState
 
 _COLUMNS = (Column("RESOURCE"), Column("NAME", least=16), Column("STATE"), Column("DATA", right=True))
 _STATES = {

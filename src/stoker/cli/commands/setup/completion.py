@@ -9,7 +9,7 @@ from click.shell_completion import get_completion_class
 
 from stoker.cli.command import Command, json_option
 from stoker.cli.view.terminal import show, show_json
-from stoker.model.job import schema
+from stoker.model.job.job import schema
 
 
 @click.command(

@@ -13,7 +13,7 @@ from stoker.client.api.client import Client
 from stoker.client.local import rehearsal, twin, twinorders
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import StokerError
-from stoker.model.rehearsal import is_twin
+from stoker.model.workspace.store import is_twin
 
 _MOST = 1000
 

@@ -17,8 +17,7 @@ from stoker.client.local import footprint, launch, twin
 from stoker.client.local.footprint import Part
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import BadInput, Conflict
-from stoker.model.rehearsal import is_twin
-from stoker.model.store import FOLDER
+from stoker.model.workspace.store import FOLDER, is_twin
 
 _MOST = 1000
 _GOES_S = 10.0

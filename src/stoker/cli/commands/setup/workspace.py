@@ -12,7 +12,7 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.local.workspace import Joined, Place, Workspaces
 from stoker.client.settings import from_environment
 from stoker.errors import NotFound
-from stoker.model.handover import Handover
+from stoker.model.workspace.handover import Handover
 
 _COLUMNS = (Column("WORKSPACE", least=12), Column("IN USE"), Column("ON"), Column("STORE", least=20))
 

@@ -10,7 +10,7 @@ from stoker.client.api.client import Client
 from stoker.client.submit import jobfile
 from stoker.client.submit.sending import without_keeping
 from stoker.errors import Conflict
-from stoker.model.run import RunState
+from stoker.model.run.run import RunState
 
 
 @click.command(

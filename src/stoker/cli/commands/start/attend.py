@@ -16,8 +16,8 @@ from stoker.cli.view.words import STYLES
 from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.errors import Conflict, StokerError
-from stoker.model.rehearsal import is_twin
-from stoker.model.run import Run as Facts
+from stoker.model.run.run import Run as Facts
+from stoker.model.workspace.store import is_twin
 
 SECOND_THOUGHT_S = 3.0
 

@@ -16,9 +16,9 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput, Conflict, StokerError
-from stoker.model.orders import Terminal
-from stoker.model.run import Run as Facts
-from stoker.model.run import RunState
+from stoker.model.node.orders import Terminal
+from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import RunState
 
 _PATIENCE_S = 2.0  # before it is said what a run waits for
 _NOBODY = 3  # what the way in exits with where the script has ended before

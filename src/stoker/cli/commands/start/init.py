@@ -15,7 +15,7 @@ from stoker.client.source import screening
 from stoker.client.source.tree import scan
 from stoker.client.submit import checks, jobfile
 from stoker.errors import BadInput, Conflict, SnapshotRefused
-from stoker.model.job import Job
+from stoker.model.job.job import Job
 
 _FILE = "stoker.yaml"
 

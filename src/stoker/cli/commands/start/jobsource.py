@@ -15,8 +15,8 @@ from stoker.client.submit import jobfile
 from stoker.client.submit.jobfile import JobFile
 from stoker.client.submit.variables import hint, secret_kind
 from stoker.errors import BadInput, JobInvalid
-from stoker.model.commandline import NOTEBOOK, Command, commands
-from stoker.model.fields import encodable
+from stoker.model.job.commandline import NOTEBOOK, Command, commands
+from stoker.model.job.fields import encodable
 
 _SCRIPTS = (".py", NOTEBOOK)
 

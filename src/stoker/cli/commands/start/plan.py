@@ -20,7 +20,7 @@ from stoker.client.data.marks import DataUse
 from stoker.client.report.spelling import usd
 from stoker.client.source import screening
 from stoker.client.submit.plan import Plan
-from stoker.model.rehearsal import is_twin, twin_of
+from stoker.model.workspace.store import is_twin, twin_of
 
 
 @click.command(

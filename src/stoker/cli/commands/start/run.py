@@ -20,10 +20,10 @@ from stoker.cli.view.terminal import confirmed, interactive, say
 from stoker.client.api.client import Client
 from stoker.client.settings import from_environment
 from stoker.errors import BadInput
-from stoker.model.job import Job
-from stoker.model.orders import Terminal
-from stoker.model.rehearsal import twin_of
-from stoker.model.run import Run as Facts
+from stoker.model.job.job import Job
+from stoker.model.node.orders import Terminal
+from stoker.model.run.run import Run as Facts
+from stoker.model.workspace.store import twin_of
 
 if TYPE_CHECKING:
     from stoker.client.data.moves import DataMove

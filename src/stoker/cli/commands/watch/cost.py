@@ -16,8 +16,8 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
 from stoker.client.report.spelling import grain, usd
 from stoker.errors import BadInput
-from stoker.model.costs import By, CostRow, Costs
-from stoker.model.receipt import Receipt, rounded
+from stoker.model.run.money import By, CostRow, Costs
+from stoker.model.run.receipt import Receipt, rounded
 
 _NOBODY = "(nobody said)"
 

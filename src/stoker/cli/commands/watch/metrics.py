@@ -17,7 +17,7 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.errors import BadInput
-from stoker.model.pattern import Pattern, compiled
+from stoker.model.job.pattern import Pattern, compiled
 
 _MOST_SHOWN = 20
 _REDRAWN = re.compile(r"[\r\b]+")

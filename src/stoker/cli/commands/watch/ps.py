@@ -14,7 +14,7 @@ from stoker.cli.view.tables import Cell, Column, table
 from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.cli.view.words import STYLES
 from stoker.client.api.client import Client
-from stoker.model.run import Run, RunState
+from stoker.model.run.run import Run, RunState
 
 ACTIVE = "active"
 _ALL = 1_000_000

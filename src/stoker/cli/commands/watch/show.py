@@ -22,10 +22,10 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.client.api.metrics import Metrics
 from stoker.errors import Malformed, NotFound, StoreDenied, StoreUnavailable
-from stoker.model.fields import nearest
-from stoker.model.report import MetricSummary
-from stoker.model.run import Run as Facts
-from stoker.model.run import RunState
+from stoker.model.job.fields import nearest
+from stoker.model.run.report import MetricSummary
+from stoker.model.run.run import Run as Facts
+from stoker.model.run.run import RunState
 from stoker.model.snapshot import Entry
 from stoker.model.wire import from_plain
 

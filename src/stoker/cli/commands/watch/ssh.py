@@ -19,8 +19,7 @@ from stoker.client.api.client import Client
 from stoker.client.api.handle import Run
 from stoker.client.api.reach import Call, Visit, read_forward, ssh_words
 from stoker.errors import BadInput, Conflict, StokerError
-from stoker.model.entrance import Entrance
-from stoker.model.frame import Frame, Kind
+from stoker.model.node.visit import Entrance, Frame, Kind
 
 
 @click.command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stoker.model.accountform import AccountForm, Address, Flag, Number, Text
+from stoker.model.workspace.accountform import AccountForm, Address, Flag, Number, Text
 
 _ID = Text(r"[A-Za-z0-9-]{0,64}", "an id")
 _RESOURCE = Text(r"(?!.*\.\.)(?:/[A-Za-z0-9 ._()-]+)*", "a resource's id")

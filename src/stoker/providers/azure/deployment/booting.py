@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 from stoker.agent.pack import pack
 from stoker.errors import ProviderFailed
-from stoker.model import layout
-from stoker.model.home import Home
-from stoker.model.node import NodeRequest
+from stoker.model.node.node import NodeRequest
+from stoker.model.workspace import layout
+from stoker.model.workspace.home import Home
 from stoker.providers.azure.cloud import FORCED
 from stoker.providers.azure.deployment.cloudinit import Boot, custom_data
 from stoker.providers.azure.deployment.template import COMPUTE, NodeSite

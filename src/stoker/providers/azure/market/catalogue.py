@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from decimal import ROUND_DOWN, Decimal
 
-from stoker.model.lease import LAST_WORDS_S
-from stoker.model.node import Need, Offer
+from stoker.model.node.node import LAST_WORDS_S, Need, Offer
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.cloud import Cloud, Vm
 from stoker.providers.azure.market import sizes

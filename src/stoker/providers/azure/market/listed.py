@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from stoker.model.node import Need, Offer
+from stoker.model.node.node import Need, Offer
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.market import snapshot
 from stoker.providers.azure.market.gpus import gpus_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.errors import JobInvalid, Problem
-from stoker.model.node import Need
+from stoker.model.node.node import Need
 from stoker.providers.azure.market.gpus import Gpus, gpus_of, retired
 
 _NOT_CONFIDENTIAL = (

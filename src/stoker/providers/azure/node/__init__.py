@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stoker.agent.machine.cloud import CloudListener, SelfRemoval
-from stoker.model.orders import Notice
+from stoker.model.node.orders import Notice
 from stoker.providers.azure.node.release import Release
 from stoker.providers.azure.node.scheduledevents import ScheduledEvents
 

@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from stoker.model.orders import Notice
+from stoker.model.node.orders import Notice
 
 EVERY_S = 1.0
 FIRST_S = 150.0  # the first request switches the service on, and its answer may take two minutes

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from stoker.errors import LoginFailed, NotAllowed, ProviderFailed, StokerError
-from stoker.model.finding import Finding, Verdict, failed
-from stoker.model.node import Need, Offer
+from stoker.model.node.node import Need, Offer
+from stoker.model.workspace.groundwork import Finding, Verdict, failed
 from stoker.providers.azure import naming, nobodys_key
 from stoker.providers.azure.account.account import Account, check_ssh, check_way_out
 from stoker.providers.azure.account.grounds import Ground, SharedGroup, ground

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from stoker.model.finding import Finding, Verdict
-from stoker.model.node import Offer
+from stoker.model.node.node import Offer
+from stoker.model.workspace.groundwork import Finding, Verdict
 from stoker.providers.azure.market.sizes import Size
 from stoker.providers.azure.preflight.rights import roles_for
 

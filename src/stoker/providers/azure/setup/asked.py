@@ -8,8 +8,8 @@ import uuid
 from decimal import Decimal, InvalidOperation
 
 from stoker.errors import BadInput
-from stoker.model.groundwork import Asked, Option
-from stoker.model.handover import checked_workspace
+from stoker.model.workspace.groundwork import Asked, Option
+from stoker.model.workspace.handover import checked_workspace
 
 OPTIONS = (
     Option("--workspace", "Its name, which is on everything that is made.", "NAME", teardown=True),

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from stoker.errors import Conflict, NotFound, StokerError
-from stoker.model.groundwork import Asked
+from stoker.model.workspace.groundwork import Asked
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import Account
 from stoker.providers.azure.account.clients import missing_error, speaking

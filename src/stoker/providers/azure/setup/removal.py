@@ -8,7 +8,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import cached_property
 
-from stoker.model.groundwork import Asked, Piece, PieceState
+from stoker.model.workspace.groundwork import Asked, Piece, PieceState
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import PUBLIC_ARM
 from stoker.providers.azure.deployment.template import COMPUTE

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from stoker.errors import NotAllowed, NotSetUp
-from stoker.model.accountform import AccountForm
-from stoker.model.finding import Finding, Verdict, failed
-from stoker.model.groundwork import Asked, Option, Piece, PieceState
-from stoker.model.handover import Handover
-from stoker.model.home import Home
-from stoker.model.node import Need
+from stoker.model.node.node import Need
+from stoker.model.workspace.accountform import AccountForm
+from stoker.model.workspace.groundwork import Asked, Finding, Option, Piece, PieceState, Verdict, failed
+from stoker.model.workspace.handover import Handover
+from stoker.model.workspace.home import Home
 from stoker.providers.azure.account.account import Account, read_account
 from stoker.providers.azure.account.handedover import FORM
 from stoker.providers.azure.preflight import Preflight

@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from stoker.errors import Conflict
-from stoker.model.groundwork import Asked, Piece, PieceState
-from stoker.model.handover import Handover, TeamStore
+from stoker.model.workspace.groundwork import Asked, Piece, PieceState
+from stoker.model.workspace.handover import Handover, TeamStore
 from stoker.providers.azure import naming
 from stoker.providers.azure.account.account import PUBLIC_ARM, Account
 from stoker.providers.azure.setup import asked as setupasked

@@ -9,7 +9,7 @@ from functools import cache
 from sqlalchemy import create_engine
 from sqlalchemy.pool import StaticPool
 
-from stoker.model.run import Event, Run
+from stoker.model.run.run import Event, Run
 from stoker.server.records.database import Change, Database
 from stoker.server.records.migrations import migrate
 

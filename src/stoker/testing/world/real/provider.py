@@ -7,7 +7,7 @@ from decimal import Decimal
 from functools import cache
 
 from stoker.errors import LoginFailed, ProviderUnavailable
-from stoker.model.node import Features, Need, NodeRequest, NodeSight, Offer
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.testing.world.cloud import Cloud
 from stoker.testing.world.scenario import Fault
 from stoker.testing.world.timeline import Timeline

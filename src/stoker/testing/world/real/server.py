@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.engine.decision import Decision
 from stoker.errors import StokerError
-from stoker.model.home import Home
-from stoker.model.run import Run
+from stoker.model.run.run import Run
+from stoker.model.workspace.home import Home
 from stoker.server.records.recorder import Recorder, Signing
 from stoker.server.records.storetable import StoreTable
 from stoker.server.rounds.leases import Leases

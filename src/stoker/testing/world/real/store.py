@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from stoker.errors import Missing, StoreDenied, StoreFailed, StoreUnavailable
 from stoker.model import wire
-from stoker.model.lease import Lease
-from stoker.model.orders import Wishes
+from stoker.model.node.node import Lease
+from stoker.model.node.orders import Wishes
 from stoker.stores import Stored, pacing
 from stoker.testing.memory_store import MemoryStore
 from stoker.testing.world.agent import Agent

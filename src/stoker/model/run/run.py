@@ -8,14 +8,13 @@ from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 
-from stoker.model.job import Job
-from stoker.model.money import Spell
-from stoker.model.node import Offer
-from stoker.model.orders import DataOrder, Notice, Terminal, Wish
-from stoker.model.progress import Mark, Refusal
-from stoker.model.report import DataFigures, Effort, MetricSummary, Outcome
+from stoker.model.job.job import Job
+from stoker.model.job.software import Software
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import DataOrder, Notice, Terminal, Wish
+from stoker.model.run.money import Spell
+from stoker.model.run.report import DataFigures, Effort, Mark, MetricSummary, Outcome, Refusal
 from stoker.model.snapshot import Git
-from stoker.model.software import Software
 
 BROUGHT_BYTES = 1_000_000_000  # a checkpoint that is no larger comes back by itself
 

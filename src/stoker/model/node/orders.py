@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 
-from stoker.model.job import DataMode, Job
-from stoker.model.money import Fuse
-from stoker.model.software import Software
+from stoker.model.job.job import DataMode, Job
+from stoker.model.job.software import Software
+from stoker.model.run.money import Fuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +122,24 @@ class Wishes:
     notice: Notice | None = None  # None after a notice: it was withdrawn
     fuse: Fuse | None = None  # replaces the one of the orders; None: that one stands
     visits: tuple[Visit, ...] = ()
+
+
+# What lies beside a venv that runs share on one node: the one place that spells these names.
+
+_USERS = ".runs"
+_LOCK = ".lock"
+
+
+def lock_of(venv: Path) -> Path:
+    """Held while the venv is built or removed."""
+    return venv.with_name(f"{venv.name}{_LOCK}")
+
+
+def users_of(venv: Path) -> Path:
+    """A folder with an empty file for each run that has used it, named by the run's id. Written under the lock."""
+    return venv.with_name(f"{venv.name}{_USERS}")
+
+
+def venv_used(users: Path) -> Path | None:
+    """The venv that such a folder belongs to; None where it is something else."""
+    return users.with_name(users.name.removesuffix(_USERS)) if users.name.endswith(_USERS) else None

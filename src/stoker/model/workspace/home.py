@@ -120,3 +120,15 @@ class Home:
     def agents(self) -> Path:
         """Packed agents, by the hash of their code."""
         return self.root / "agents"
+
+
+# How a server shows that it knows the token, before a client sends it: by its answer to a number that is new.
+
+LEAST_NONCE, MOST_NONCE = 16, 128
+
+
+def proof(token: str, nonce: str) -> str:
+    """Whoever does not know the token cannot make it, and learns nothing of the token from it."""
+    import hmac  # with OpenSSL behind it: clients need it only where a server listens on TCP
+
+    return hmac.new(token.encode(), f"stoker server {nonce}".encode(), "sha256").hexdigest()

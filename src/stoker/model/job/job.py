@@ -11,9 +11,9 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, Literal
 
 from stoker.errors import JobInvalid, Problem
-from stoker.model import fields as kinds
-from stoker.model.checkpointpaths import DEFAULT
-from stoker.model.fields import (
+from stoker.model.job import fields as kinds
+from stoker.model.job.checkpointpaths import DEFAULT
+from stoker.model.job.fields import (
     Choice,
     Duration,
     Either,
@@ -29,8 +29,8 @@ from stoker.model.fields import (
     Whole,
     a,
 )
-from stoker.model.pattern import MetricPatterns, PatternsOrOff
-from stoker.model.target import Target, TargetText
+from stoker.model.job.pattern import MetricPatterns, PatternsOrOff
+from stoker.model.job.target import Target, TargetText
 
 
 class Launcher(StrEnum):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from stoker.model.node import Offer
+from stoker.model.node.node import Offer
 
 
 @dataclass(frozen=True, slots=True)

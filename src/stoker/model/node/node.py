@@ -9,7 +9,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from stoker.model.money import Fuse
+from stoker.model.run.money import Fuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +123,17 @@ class NodeSight:
     server: str = ""  # the id of another server, whose it is; empty: ours
     lease_until: datetime | None = None  # what is written on it; None: nothing is
     expired: bool = False  # that moment is past, by the provider's own clock
+
+
+# The right of a node to stay. The server renews it; a node whose lease is over saves and removes itself.
+
+LAST_WORDS_S = 120.0  # to save and upload, once the lease is over
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Lasts `seconds` from the moment the node first sees this `number`: no two clocks have to agree."""
+
+    number: int
+    seconds: float
+    given_at: datetime | None = None  # by the server's clock, for a machine that begins when it has long been given

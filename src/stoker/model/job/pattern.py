@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from stoker.errors import Problem
-from stoker.model.fields import MapOf, Plain, Problems, shown, wrong
+from stoker.model.job.fields import MapOf, Plain, Problems, shown, wrong
 
 OFF: Literal["off"] = "off"
 MetricPatterns = Mapping[str, str] | Literal["off"]

@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated
 
-from stoker.model.orders import Notice
+from stoker.model.node.node import Offer
+from stoker.model.node.orders import Notice
 from stoker.model.untrusted import Most, Seconds, Within
 
 
@@ -185,3 +186,24 @@ class Report:
     progress: Annotated[float, Within(0, 1)] | None = None  # 0 to 1, as the script reports it; None: it has not
     save_s: float = 0.0  # what saving and uploading everything has taken at most, as far as the node has seen
     effort: Effort | None = None
+
+
+# How far a script is: what it reported, and when that was seen.
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One moment of an attempt, by the server's clock: no two clocks have to agree."""
+
+    at: datetime
+    progress: float  # 0 to 1, as the script reported it
+    stride: float = 0.0  # the greatest step between two values of this attempt so far
+    saved: bool = False  # a checkpoint of the attempt was safe by then
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An offer that was asked for ahead, and could not be had."""
+
+    offer: Offer
+    at: datetime

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isinf
 from typing import Any
 
-from stoker.model.fields import Plain, wrong
+from stoker.model.job.fields import Plain, wrong
 
 _TESTS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stoker.model.job import Job
-from stoker.model.orders import Terminal
+from stoker.model.job.job import Job
+from stoker.model.job.software import Software
+from stoker.model.node.orders import Terminal
 from stoker.model.snapshot import Git
-from stoker.model.software import Software
 
 
 @dataclass(frozen=True, slots=True)

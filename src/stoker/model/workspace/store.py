@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.errors import BadInput
-from stoker.model.finding import Verdict
+from stoker.model.workspace.groundwork import Verdict
 
 FOLDER = "folder"  # the name of the store that is always there: a folder of this computer
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")
@@ -47,3 +47,20 @@ def checked_name(name: str) -> str:
 def works(findings: Iterable[StoreFinding]) -> bool:
     """It can keep runs."""
     return all(one.verdict in (Verdict.OK, Verdict.WARN) for one in findings)
+
+
+# Rehearsals: the twin of a provider is another one, called `<provider>-twin`.
+
+_SUFFIX = "-twin"
+
+
+def twin_of(provider: str) -> str:
+    return provider if is_twin(provider) else f"{provider}{_SUFFIX}"
+
+
+def is_twin(provider: str) -> bool:
+    return provider.endswith(_SUFFIX)
+
+
+def original(twin: str) -> str:
+    return twin.removesuffix(_SUFFIX)

@@ -13,8 +13,8 @@ from typing import Any
 
 from stoker.errors import BadInput
 from stoker.model import wire
-from stoker.model.accountform import AccountForm, Address, Flag, Text
-from stoker.model.fields import nearest
+from stoker.model.job.fields import nearest
+from stoker.model.workspace.accountform import AccountForm, Address, Flag, Text
 
 VERSION = 1
 MOST_BYTES = 64 << 10

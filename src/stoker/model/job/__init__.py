@@ -1,0 +1,1 @@
+"""The job: what a person writes."""

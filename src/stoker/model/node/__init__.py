@@ -1,0 +1,1 @@
+"""Nodes: how they are requested, ordered and visited."""

@@ -1,0 +1,1 @@
+"""A run: its attempts, what it reports, what it costs."""

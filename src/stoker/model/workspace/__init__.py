@@ -1,0 +1,1 @@
+"""A workspace: its stores, datasets, accounts and where everything lies."""
