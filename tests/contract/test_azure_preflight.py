@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from stoker.model.node.node import Need
-from stoker.model.workspace.groundwork import Asked, Finding, Verdict
+from stoker.model.workspace.finding import Finding, Verdict
+from stoker.model.workspace.groundwork import Asked
 from stoker.providers.azure.setup.cloud import open_cloud
 from stoker.providers.azure.setup.setup import AzureSetup
 from stoker.providers.azure.wire.replaying import IDS

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from stoker.client.script.opened import missing
 from stoker.client.script.starter import propose
 from stoker.client.source.tree import scan
-from stoker.client.submit.checks import missing
 from stoker.errors import BadInput
 from stoker.model.job.commandline import commands, with_notebooks
 from stoker.model.job.job import Job

@@ -9,8 +9,8 @@ import pytest
 from stoker.agent.attempt.endings import Broken
 from stoker.agent.machine.machine import NodeFolder
 from stoker.agent.processes.launch import levels_above, place_inputs
+from stoker.client.script import opened
 from stoker.client.settings import from_environment
-from stoker.client.submit import checks
 from stoker.client.submit.jobfile import read_text
 from stoker.client.submit.preparation import prepare
 from stoker.errors import JobInvalid
@@ -39,7 +39,7 @@ def told(tmp_path: Path, code: str, **job: object) -> list[str]:
     (source / "train.py").write_text(code)
     given = Job(**{"name": "a", "run": "python train.py", **job})  # type: ignore[arg-type]
     prepared = prepare(given, source, from_environment({"STOKER_HOME": str(tmp_path / "home")}))
-    return checks.missing(given, prepared.tree)
+    return opened.missing(given, prepared.tree)
 
 
 def test_a_file_that_an_ignore_file_leaves_out_is_named_with_the_line_that_brings_it(tmp_path: Path):

@@ -14,7 +14,7 @@ from stoker.client.local.proving import proof_job
 from stoker.errors import NotSetUp, ProviderFailed
 from stoker.model.job.job import Fallback
 from stoker.model.run.run import Event
-from stoker.model.workspace.groundwork import Finding, Verdict
+from stoker.model.workspace.finding import Finding, Verdict
 from stoker.providers.azure.preflight import reading, rights
 from stoker.providers.azure.preflight.rights import Permission
 from stoker.providers.azure.refusals import translated

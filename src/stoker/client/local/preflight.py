@@ -19,7 +19,8 @@ from stoker.errors import BadInput, StokerError
 from stoker.model.job.job import Job
 from stoker.model.node.node import Need
 from stoker.model.run.run import Event
-from stoker.model.workspace.groundwork import Asked, Finding, Verdict, failed
+from stoker.model.workspace.finding import Finding, Verdict, failed
+from stoker.model.workspace.groundwork import Asked
 from stoker.model.workspace.store import FOLDER, KnownStore, is_twin, original
 
 Say = Callable[[str], None]

@@ -22,7 +22,7 @@ from stoker.errors import StokerError
 from stoker.model.job.job import Environment, Fallback, Job, Packages, Spot
 from stoker.model.run.receipt import Receipt
 from stoker.model.run.run import Attempt, AttemptState, Event, RunState
-from stoker.model.workspace.groundwork import Finding, Verdict
+from stoker.model.workspace.finding import Finding, Verdict
 
 Drill = Callable[[str], str]  # evicts the machine of a node, from the cloud's side, and tells what will restore it
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from stoker.client.api.connection import Connection
 from stoker.client.data.marks import DataUse
+from stoker.client.script import opened
 from stoker.client.settings import Settings
 from stoker.client.source.screening import Finding
-from stoker.client.submit import checks
 from stoker.client.submit.preparation import prepare
 from stoker.client.submit.sending import is_elsewhere, large, register
 from stoker.model import wire
@@ -113,7 +113,7 @@ def plan(job: Job, folder: Path, settings: Settings, connection: Connection) -> 
         notes=(
             *answer.get("notes", ()),
             *prepared.taken.notes,
-            *checks.missing(job, prepared.tree),
+            *opened.missing(job, prepared.tree),
             *large(prepared.tree.snapshot, new),
             *(prepared.along.notes if prepared.along else ()),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol
 
 from stoker.model.node.node import Need
 from stoker.model.workspace.accountform import AccountForm
+from stoker.model.workspace.finding import Finding
 from stoker.model.workspace.handover import Handover
 
 
@@ -109,27 +110,3 @@ class Groundwork(Protocol):
     def remove(self, asked: Asked, tell: Callable[[Piece], None]) -> list[Piece]:
         """Removes everything that `survey` shows. Returns what is left then, as the cloud says it: nothing."""
         ...
-
-
-# What a check found: one line that says how it is, and what to do about it.
-
-
-class Verdict(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"  # could not be tried, because of what failed before
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """`advice` says what to do; empty where all is well."""
-
-    name: str
-    verdict: Verdict
-    found: str
-    advice: str = ""
-
-
-def failed(findings: Iterable[Finding]) -> bool:
-    return any(one.verdict is Verdict.FAIL for one in findings)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from stoker.errors import BadInput
-from stoker.model.workspace.groundwork import Verdict
+from stoker.model.workspace.finding import Verdict
 
 FOLDER = "folder"  # the name of the store that is always there: a folder of this computer
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from stoker.errors import AlreadyThere, StokerError
 from stoker.model.workspace import layout
-from stoker.model.workspace.groundwork import Verdict
+from stoker.model.workspace.finding import Verdict
 from stoker.model.workspace.store import StoreFinding
 from stoker.server.removals.removals import remove_run
 from stoker.server.stores.reach import Reach, reach

@@ -19,7 +19,8 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.local import groundwork
 from stoker.client.settings import from_environment
 from stoker.model.node.node import Need
-from stoker.model.workspace.groundwork import Asked, Finding, Groundwork, Option, Piece, PieceState, Verdict, failed
+from stoker.model.workspace.finding import Finding, Verdict, failed
+from stoker.model.workspace.groundwork import Asked, Groundwork, Option, Piece, PieceState
 from stoker.model.workspace.handover import Handover
 
 Body = Callable[[Groundwork, Asked, dict[str, Any]], int]  # what a command does with what was said

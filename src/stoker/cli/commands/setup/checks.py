@@ -18,7 +18,7 @@ from stoker.cli.view import words
 from stoker.client.local import launch
 from stoker.client.settings import Settings
 from stoker.errors import HomeUnusable, StokerError
-from stoker.model.workspace.groundwork import Finding, Verdict
+from stoker.model.workspace.finding import Finding, Verdict
 
 _LEAST_BYTES = 1_000_000_000
 _LEAST_FILES = 1024

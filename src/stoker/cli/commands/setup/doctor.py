@@ -17,7 +17,7 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.settings import Settings, from_environment
 from stoker.errors import BadInput
 from stoker.model.run.run import Event
-from stoker.model.workspace.groundwork import Finding, Verdict, failed
+from stoker.model.workspace.finding import Finding, Verdict, failed
 
 _STYLES = {Verdict.OK: "good", Verdict.WARN: "warn", Verdict.FAIL: "error", Verdict.SKIP: "faint"}
 _WIDEST = 26  # of a name: `deployment southcentralus`

@@ -15,7 +15,7 @@ from stoker.cli.view.terminal import paint_data, say, show, show_json
 from stoker.client.api.client import Client
 from stoker.client.api.stores import Added, Stores, credential_forms
 from stoker.errors import BadInput
-from stoker.model.workspace.groundwork import Verdict
+from stoker.model.workspace.finding import Verdict
 from stoker.model.workspace.store import StoreFinding, works
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])

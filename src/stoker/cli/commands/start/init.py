@@ -9,11 +9,12 @@ import click
 from stoker.cli.command import Command, json_option
 from stoker.cli.view import terminal
 from stoker.cli.view.terminal import say, show_json
+from stoker.client.script import opened
 from stoker.client.script.starter import Proposal, bring, propose
 from stoker.client.settings import from_environment
 from stoker.client.source import screening
 from stoker.client.source.tree import scan
-from stoker.client.submit import checks, jobfile
+from stoker.client.submit import jobfile
 from stoker.errors import BadInput, Conflict, SnapshotRefused
 from stoker.model.job.job import Job
 
@@ -103,16 +104,16 @@ def _completed(path: Path, text: str) -> tuple[Job, list[str]]:
         screening.check(tree.findings)
     except SnapshotRefused as error:
         lines += [f"before a run: {error.message}", f"hint: {error.hint}"]
-    wanted = [one for one in checks.lacking(job, tree) if one.can_be_brought and one.name not in job.data]
+    wanted = [one for one in opened.lacking(job, tree) if one.can_be_brought and one.name not in job.data]
     lacking = {one.name: one for one in reversed(wanted)}
     if not lacking:
-        return job, [*lines, *checks.missing(job, tree)]
+        return job, [*lines, *opened.missing(job, tree)]
     path.write_text(bring(text, {one.entry: _reason(one) for one in lacking.values()}), encoding="utf-8")
     job = jobfile.read(path).job
-    return job, [*lines, *checks.missing(job, tree)]
+    return job, [*lines, *opened.missing(job, tree)]
 
 
-def _reason(one: checks.Lacking) -> str:
+def _reason(one: opened.Lacking) -> str:
     why = "an ignore file leaves it out" if one.inside else "it is not in this folder"
     return f"{one.opener} opens it, and {why}"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stoker.errors import LoginFailed, NotAllowed, ProviderFailed, StokerError
 from stoker.model.node.node import Need, Offer
-from stoker.model.workspace.groundwork import Finding, Verdict, failed
+from stoker.model.workspace.finding import Finding, Verdict, failed
 from stoker.providers.azure import naming, nobodys_key
 from stoker.providers.azure.account.account import Account, check_ssh, check_way_out
 from stoker.providers.azure.account.grounds import Ground, SharedGroup, ground

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from stoker.model.node.node import Offer
-from stoker.model.workspace.groundwork import Finding, Verdict
+from stoker.model.workspace.finding import Finding, Verdict
 from stoker.providers.azure.market.sizes import Size
 from stoker.providers.azure.preflight.rights import roles_for
 

@@ -11,7 +11,8 @@ from typing import ClassVar
 from stoker.errors import NotAllowed, NotSetUp
 from stoker.model.node.node import Need
 from stoker.model.workspace.accountform import AccountForm
-from stoker.model.workspace.groundwork import Asked, Finding, Option, Piece, PieceState, Verdict, failed
+from stoker.model.workspace.finding import Finding, Verdict, failed
+from stoker.model.workspace.groundwork import Asked, Option, Piece, PieceState
 from stoker.model.workspace.handover import Handover
 from stoker.model.workspace.home import Home
 from stoker.providers.azure.account.account import Account, read_account
