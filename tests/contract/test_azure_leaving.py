@@ -19,11 +19,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 import test_azure_provider as alone
-from stoker.agent.release import Release
 
 from services import Azurite
-from stoker.agent import release
 from stoker.providers.azure.cloud import FORCED
+from stoker.providers.azure.node import release
+from stoker.providers.azure.node.release import Release
 from stoker.testing.twin import TwinHandle, twin
 from stoker.twin.access import rights
 from stoker.twin.machines.metadata import NO_EVENTS, Subject

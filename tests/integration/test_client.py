@@ -290,7 +290,7 @@ def test_a_large_tree_is_sent_once(client: Client, project: Path):
 
 FIRST = """\
 import sys
-from stoker.client import launch
+from stoker.client.local import launch
 from stoker.client.settings import from_environment
 connection = launch.connect(from_environment())
 print(connection.get("/v1/health")["pid"])

@@ -38,7 +38,7 @@ from stoker.stores.credential import NOTHING, Credential
 from stoker.stores.kinds import grant
 from stoker.stores.objects.bucket import Bucket
 from stoker.stores.objects.segments import ObjectStore
-from stoker.stores.opening import open_by_itself, open_store
+from stoker.stores.opening import open_on_node, open_store
 
 KINDS = ["folder", "azurite", "s3"]
 CONTENTS = {
@@ -88,7 +88,7 @@ class Place:
 def raw(url: str, credential: Credential, prefix: str) -> Bucket:
     """As anybody with a token for the prefix can write there: under any name."""
     access = grant(url, credential, reads=[], writes=[prefix], for_s=900)
-    store = open_by_itself(next(route for route in access.routes if route.prefix == prefix))
+    store = open_on_node(next(route for route in access.routes if route.prefix == prefix))
     assert isinstance(store, ObjectStore)
     return store.bucket
 

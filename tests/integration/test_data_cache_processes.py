@@ -136,7 +136,7 @@ AS_NOBODY = """
 import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from stoker.agent.data import trees
+from stoker.agent.data import linking
 from stoker.agent.data.cache import Cache
 from stoker.agent.data.room import Hold
 from stoker.model.dataset import DataFile
@@ -149,8 +149,8 @@ with cache.fetching(name) as part:
     part.write(b"data")
     cache.commit(name, name)
 top = hold.trees / "images"
-trees.plant(top, [DataFile("a/b.txt", 4, name)], lambda file, path: cache.use(name, path))
-print(trees.protect(top))
+linking.plant(top, [DataFile("a/b.txt", 4, name)], lambda file, path: cache.use(name, path))
+print(linking.protect(top))
 for verb in (lambda: open(top / "a/b.txt", "ab"), lambda: os.remove(top / "a/b.txt"), lambda: open(top / "new", "w")):
     try:
         verb()

@@ -11,10 +11,10 @@ TRAIN = """
 import hashlib, json, os, random, time
 import numpy, torch, transformers
 from torch.utils.data import Dataset
-from stoker.checkpoint import share
+from stoker.checkpoint import log as progress
 from stoker.checkpoint.huggingface import StokerCallback
 
-share.EVERY_S = 0.0  # says at every step how much is done
+progress.EVERY_S = 0.0  # says at every step how much is done
 
 transformers.logging.set_verbosity_error()
 transformers.set_seed(3)

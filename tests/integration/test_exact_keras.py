@@ -11,10 +11,10 @@ from test_exact_drill import KILLED, Drill
 TRAIN = """
 import hashlib, json, os, random, time
 import keras, numpy
-from stoker.checkpoint import share
+from stoker.checkpoint import log as progress
 from stoker.checkpoint.keras import StokerCallback
 
-share.EVERY_S = 0.0  # says at every step how much is done
+progress.EVERY_S = 0.0  # says at every step how much is done
 
 keras.utils.set_random_seed(5)
 data = numpy.random.RandomState(1).randn(80, 6).astype("float32")

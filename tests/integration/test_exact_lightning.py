@@ -13,10 +13,10 @@ warnings.simplefilter("ignore")
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 import lightning, numpy, torch
 from torch.utils.data import DataLoader, Dataset
-from stoker.checkpoint import share
+from stoker.checkpoint import log as progress
 from stoker.checkpoint.lightning import StokerCallback
 
-share.EVERY_S = 0.0  # says at every step how much is done
+progress.EVERY_S = 0.0  # says at every step how much is done
 
 lightning.seed_everything(3, verbose=False)
 data = torch.randn(80, 6, generator=torch.Generator().manual_seed(1))

@@ -37,7 +37,7 @@ class AccessStore(Store):
     """Keys that no route covers, and writes where a route only reads, raise StoreDenied."""
 
     def __init__(self, access: Access, open_route: Callable[[Route], Store] | None = None) -> None:
-        self._open = open_route or _open_on_node
+        self._open = open_route or open_on_node
         self._stores: dict[str, tuple[Route, Store]] = {}
         self.renew(access)
 
@@ -128,7 +128,7 @@ class AccessStore(Store):
         return self._stores[route.prefix][1], route.one or key[len(route.prefix) :]
 
 
-def _open_on_node(route: Route) -> Store:
+def open_on_node(route: Route) -> Store:
     place = _place_of(route)
     return named(place.kind).open_on_node(route, place)
 
