@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,12 +20,16 @@ from stoker.model.run.money import UNLIMITED, Fuse
 from stoker.model.run.run import Attempt, AttemptState, Run, RunState
 from stoker.model.workspace.home import Home
 from stoker.server.records.database import Database
+from stoker.server.records.recorder import Recorder, Signing
 from stoker.server.records.storetable import StoreTable
 from stoker.server.rounds.leases import Leases
+from stoker.server.rounds.ledger import Ledger
 from stoker.server.rounds.outside import Clock
+from stoker.server.rounds.performer import Performer
 from stoker.server.stores.accesses import Accesses
-from stoker.server.stores.keychain import Keychain
+from stoker.server.stores.keychain import Keychain, Vault
 from stoker.server.stores.stores import Stores
+from stoker.server.visits.wishes import Visits
 from stoker.testing.fake_provider import FakeProvider
 
 Make = Callable[..., Run]
@@ -162,3 +168,48 @@ def test_a_lease_that_becomes_short_is_given_at_once(leases: Leases, make_run: M
     assert leases.is_due(over, leases.lasting_s(run, over))
     leases.renew(run, over, leases.lasting_s(run, over))
     assert not leases.is_due(over, leases.lasting_s(run, over))
+
+
+class Hanging(Costing):
+    """A cloud that takes a mark, and does not answer until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.free = threading.Event(), threading.Event()
+
+    def renew(self, key: str, lease_s: float) -> None:
+        self.asked.set()
+        self.free.wait(30)
+        super().renew(key, lease_s)
+
+
+def test_a_cloud_that_hangs_over_a_mark_keeps_no_lease_from_being_renewed(
+    tmp_path: Path, clock: Moving, make_run: Make, now: datetime
+) -> None:
+    home, keychain, database = Home(tmp_path), Keychain(tmp_path / "keys"), Database.open(tmp_path / "db")
+    cloud, stores = Hanging(), Stores(home, StoreTable(database.engine, home.stores), keychain)
+    accesses, ledger = Accesses(stores, keychain, clock), Ledger(database, Recorder(stores, Signing(keychain)))
+    leases = Leases({"cloud": cloud}, stores, accesses, clock)
+    performer = Performer({"cloud": cloud}, stores, accesses, leases, ledger, Vault(tmp_path), clock, Visits())
+    run = make_run(job={"on": "cloud"}, attempts=(attempt(now),))
+    one = run.attempts[-1]
+
+    async def renewed() -> bool:
+        await performer.speak_to(run)
+        for _ in range(500):
+            if not leases.is_due(one, leases.lasting_s(run, one)):
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    async def story() -> None:
+        assert await renewed()
+        assert await asyncio.to_thread(cloud.asked.wait, 5)
+        clock.slept += timedelta(seconds=151)
+        assert await renewed(), "the next renewal waits for the mark of the last one"
+        cloud.free.set()
+
+    try:
+        asyncio.run(story())
+    finally:
+        cloud.free.set()

@@ -258,8 +258,9 @@ class Performer:
         )
 
     async def _renew_lease(self, run: Run, attempt: Attempt, lease_s: float) -> None:
+        """The node hears of it through its store; nobody waits for the cloud that only writes it down, too."""
         await call(self._leases.renew, run, attempt, lease_s)
-        await call(self._leases.mark, run, attempt, lease_s)
+        self._background(f"mark {attempt.key}", call_far(self._leases.mark, run, attempt, lease_s))
 
     async def _cut_lease(self, key: str) -> None:
         """A node that cannot be released now hears through its store that it may not stay for long."""
