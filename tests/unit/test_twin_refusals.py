@@ -6,7 +6,8 @@ import base64
 import gzip
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,29 @@ TOO_LONG = base64.b64encode(b"x" * 65_536).decode()
         (
             lambda body: body.update(securityProfile={"securityType": "Standard"}),
             "InvalidParameter: The value of parameter securityProfile.securityType is invalid",
+        ),
+        (login(customData="é"), "InvalidParameter: Custom data in OSProfile must be in Base64"),
+        (disk(createOption="Borrow"), "InvalidParameter: The value 'Borrow' of parameter osDisk.createOption"),
+        (disk(deleteOption="Keep"), "InvalidParameter: The value 'Keep' of parameter osDisk.deleteOption"),
+        (
+            lambda body: body["storageProfile"].update(dataDisks=[{"lun": 64, "createOption": "Empty"}]),
+            "InvalidParameter: The value '64' of parameter dataDisk.lun",
+        ),
+        (
+            lambda body: body["storageProfile"].update(dataDisks=[{"lun": 0, "createOption": "Empty"}]),
+            "InvalidParameter: .*diskSizeGB' is missing",
+        ),
+        (
+            lambda body: body.update(securityProfile={"securityType": "Moat"}),
+            "InvalidParameter: The value 'Moat' of parameter securityProfile.securityType",
+        ),
+        (
+            lambda body: body["networkProfile"]["networkInterfaceConfigurations"][0].update(properties={}),
+            "InvalidParameter: .*ipConfigurations' is missing",
+        ),
+        (
+            lambda body: body["networkProfile"].pop("networkApiVersion"),
+            "InvalidParameter: .*networkApiVersion' is missing",
         ),
         (
             lambda body: body["hardwareProfile"].update(vm_size="Standard_D4s_v5"),
@@ -272,6 +296,100 @@ def test_subnets_lie_inside_their_network_and_beside_each_other(azure: Asker) ->
 def test_tags_have_limits(azure: Asker, tags: dict[str, str], refusal: str) -> None:
     with pytest.raises(Refused, match=refusal):
         azure.ask("PUT", "/resourceGroups/h", {"location": "westeurope", "tags": tags})
+
+
+def test_tags_have_the_same_limits_where_they_are_changed_by_themselves(azure: Asker) -> None:
+    place = "/resourceGroups/g/providers/Microsoft.Resources/tags/default"
+
+    def merge(tags: Any) -> int:
+        return azure.ask("PATCH", place, {"operation": "Merge", "properties": {"tags": tags}}).status
+
+    assert merge({f"t{number}": "" for number in range(40)}) == 200
+    with pytest.raises(Refused, match="TooManyTags: The number of tags is 51"):
+        merge({f"u{number}": "" for number in range(11)})
+    with pytest.raises(Refused, match="InvalidTagNameCharacters"):
+        azure.ask("PUT", place, {"properties": {"tags": {"a/b": "c"}}})
+    with pytest.raises(Refused, match="InvalidRequestContent"):
+        merge(["a"])
+
+
+HOSTILE = (None, "", -1, 1e308, True, [], {}, [1], [{}], [[]], {"id": "x"}, "é", "\x00", 10**30)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield (*path, key)
+        yield from places(one, (*path, key))
+
+
+def spoilt(body: Body) -> Iterator[Body]:
+    """The body with one thing in it left out, or replaced by what does not belong there."""
+    for path in places(body):
+        for value in ("left out", *HOSTILE):
+            copy = json.loads(json.dumps(body))
+            inner = copy
+            for word in path[:-1]:
+                inner = inner[word]
+            if value == "left out":
+                del inner[path[-1]]
+            else:
+                inner[path[-1]] = value
+            yield copy
+
+
+def bodies(azure: Asker) -> Iterator[tuple[str, str, Body]]:
+    """One right request of each kind: its method, path and body."""
+    vm = azure.vm_body("new", **SPOT, evictionPolicy="Delete")
+    vm["identity"] = {"type": "SystemAssigned"}
+    yield "PUT", azure.path("new"), vm
+    profile = json.loads(json.dumps(vm["properties"]))
+    profile.pop("hardwareProfile")
+    profile["osProfile"]["computerNamePrefix"] = profile["osProfile"].pop("computerName")
+    script: Body = {"publisher": "Microsoft.Azure.Extensions", "type": "CustomScript", "typeHandlerVersion": "2.1"}
+    script["settings"] = {"commandToExecute": "true", "fileUris": ["https://example.org/x"]}
+    profile["extensionProfile"] = {"extensions": [{"name": "e", "properties": script}]}
+    kind: Body = {"orchestrationMode": "Flexible", "platformFaultDomainCount": 1, "virtualMachineProfile": profile}
+    sku = {"name": "Standard_D4s_v5", "capacity": 1}
+    of_set = {"location": "westeurope", "sku": sku, "properties": kind}
+    yield "PUT", azure.inside("Microsoft.Compute/virtualMachineScaleSets/set"), of_set
+    yield "PUT", azure.path("vm", "extensions/e"), {"location": "westeurope", "properties": script}
+    yield "POST", azure.path("vm", "runCommand"), {"commandId": "RunShellScript", "script": [""], "parameters": [{}]}
+    disks = {"dataDisksToAttach": [{"diskId": "x", "lun": 0}], "dataDisksToDetach": [{"diskId": "x"}]}
+    yield "POST", azure.path("vm", "attachDetachDataDisks"), disks
+    rules = {"location": "westeurope", "properties": {"securityRules": [rule("a", 100)]}}
+    yield "PUT", azure.inside("Microsoft.Network/networkSecurityGroups/rules"), rules
+    network = {"addressSpace": {"addressPrefixes": ["10.1.0.0/16"]}}
+    of_network = {"location": "westeurope", "properties": network}
+    yield "PUT", azure.inside("Microsoft.Network/virtualNetworks/other"), of_network
+    tags = {"operation": "Merge", "properties": {"tags": {"a": "b"}}}
+    yield "PATCH", "/resourceGroups/g/providers/Microsoft.Resources/tags/default", tags
+    given = {"roleDefinitionId": f"/x/{READER}", "principalId": "me", "principalType": "User"}
+    role = f"/resourceGroups/g/providers/Microsoft.Authorization/roleAssignments/{name_uuid('r')}"
+    yield "PUT", role, {"properties": given}
+    part = {"type": "Microsoft.Network/virtualNetworks", "apiVersion": "2024-05-01", "name": "n", **of_network}
+    template: Body = {"parameters": {"p": {"type": "string"}}, "variables": {}, "resources": [part], "outputs": {}}
+    deployment = {"properties": {"template": template, "parameters": {"p": {"value": "a"}}, "mode": "Incremental"}}
+    yield "PUT", azure.inside("Microsoft.Resources/deployments/d"), deployment
+    yield "POST", azure.inside("Microsoft.Resources/deployments/d/validate"), deployment
+
+
+def test_whatever_is_in_a_body_it_is_answered_or_refused(azure: Asker) -> None:
+    azure.ready_vm()
+    before = azure.cloud
+    for method, path, body in bodies(azure):
+        for wrong in spoilt(body):
+            azure.cloud = before
+            with suppress(Refused):
+                azure.ask(method, path, wrong)
+                azure.pass_time(3)
+
+
+def test_what_stands_somewhere_says_where(azure: Asker) -> None:
+    body = azure.vm_body("vm")
+    del body["location"]
+    with pytest.raises(Refused, match="LocationRequired"):
+        azure.ask("PUT", azure.path(), body)
 
 
 @pytest.mark.parametrize(

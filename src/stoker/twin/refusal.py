@@ -57,6 +57,13 @@ def invalid(message: str, code: str = "InvalidParameter") -> Refused:
     return Refused(400, code, message)
 
 
+def unreadable(message: str) -> Refused:
+    """A body that is not of the form that it has to be."""
+    return invalid(
+        f"The request content was invalid and could not be deserialized: '{message}'.", "InvalidRequestContent"
+    )
+
+
 def conflict(message: str, code: str = "Conflict") -> Refused:
     return Refused(409, code, message)
 

@@ -134,7 +134,7 @@ def principal_type(cloud: Cloud, given: Mapping[str, Any]) -> str:
         for found in (one.properties.get("principalId"), (one.body.get("identity") or {}).get("principalId"))
         if one.kind != ASSIGNMENTS
     }
-    known_here = given.get("principalId") in known | machines
+    known_here = str(given.get("principalId")) in known | machines
     return str(given.get("principalType") or ("ServicePrincipal" if known_here else "User"))
 
 

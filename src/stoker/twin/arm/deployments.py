@@ -138,13 +138,51 @@ generic.deletable(DEPLOYMENTS, _not_running)
 
 def _resources(cloud: Cloud, ask: Ask) -> list[dict[str, Any]]:
     """The template's resources with their names worked out. Their bodies wait until what they refer to exists."""
-    template = needed(ask.body, "properties", "template")
+    _check_template(needed(ask.body, "properties"))
     scope = _scope(cloud, ask)
-    found = [dict(one) for one in template.get("resources", ()) if evaluate(one.get("condition", True), scope)]
+    given = ask.body["properties"]["template"].get("resources", ())
+    found = [dict(one) for one in given if evaluate(one.get("condition", True), scope)]
     for one in found:
         one["name"], one["type"] = evaluate(one["name"], scope), evaluate(one["type"], scope)
         one["dependsOn"] = evaluate(one.get("dependsOn") or [], scope)
     return found
+
+
+def _check_template(given: Mapping[str, Any]) -> None:
+    """Of the form that the schema of templates wants, before anything in it is worked out."""
+    template = needed(given, "template")
+    if not isinstance(template, Mapping):
+        raise _malformed("the template is not an object")
+    for owner, word in (
+        (given, "parameters"),
+        (template, "parameters"),
+        (template, "variables"),
+        (template, "outputs"),
+    ):
+        parts = owner.get(word) or {}
+        if not isinstance(parts, Mapping):
+            raise _malformed(f"'{word}' is not an object")
+        for name, one in parts.items():
+            if word != "variables" and not isinstance(one, Mapping):
+                raise _malformed(f"'{word}.{name}' is not an object")
+            if word == "outputs" and not {"type", "value"} <= set(one):
+                raise _malformed(f"'outputs.{name}' lacks its type or its value")
+    resources = template.get("resources", [])
+    if not isinstance(resources, list):
+        raise _malformed("'resources' is not a list")
+    for number, one in enumerate(resources):
+        if not isinstance(one, Mapping) or not all(isinstance(one.get(word), str) for word in _NEEDED):
+            raise _malformed(f"'resources[{number}]' lacks one of the texts {', '.join(_NEEDED)}")
+        wanted = one.get("dependsOn") or []
+        if not isinstance(wanted, list) or not all(isinstance(word, str) for word in wanted):
+            raise _malformed(f"'resources[{number}].dependsOn' is not a list of texts")
+
+
+_NEEDED = ("type", "apiVersion", "name")
+
+
+def _malformed(why: str) -> Refused:
+    return Refused(400, "InvalidTemplate", f"Deployment template parse failed: {why}.")
 
 
 def _scope(cloud: Cloud, ask: Ask) -> Scope:
@@ -207,11 +245,13 @@ def _apply(cloud: Cloud, ask: Ask, planned: list[dict[str, Any]]) -> tuple[Cloud
         if fault:  # ordered by hand: as a policy of the subscription refuses a part
             return replace(cloud, faults=left), Refused(fault.status, fault.code, fault.message)
         try:
+            bodies.check_outline(part)
             versions.check(part)
+            part = bodies.checked(part)
             _check_rights(cloud, part)
             places.check(cloud, part)
             policies.check(cloud, part)
-            cloud, _ = handler(cloud, bodies.checked(part))
+            cloud, _ = handler(cloud, part)
         except Refused as refusal:
             return cloud, refusal
     return cloud, None

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from stoker.twin.refusal import Refused, invalid
+from stoker.twin.refusal import Refused, unreadable
 
 FILE = Path(__file__).with_name("forms.json")  # written by `python -m stoker.twin.arm.readforms`
 
@@ -34,7 +34,7 @@ def _object(value: Any, name: str, path: str) -> None:
     for field, one in value.items():
         where = f"{path}.{field}" if path else str(field)
         if str(field).lower() not in form:
-            raise _unreadable(
+            raise unreadable(
                 f"Could not find member '{field}' on object of type '{name.partition('.')[2]}'. Path '{where}'."
             )
         _value(one, form[str(field).lower()], where)
@@ -79,10 +79,4 @@ def _number(value: Any) -> bool:
 
 
 def _wrong(value: Any, wanted: str, path: str) -> Refused:
-    return _unreadable(f"Error converting value {json.dumps(value)[:80]} to type '{wanted}'. Path '{path}'.")
-
-
-def _unreadable(message: str) -> Refused:
-    return invalid(
-        f"The request content was invalid and could not be deserialized: '{message}'.", "InvalidRequestContent"
-    )
+    return unreadable(f"Error converting value {json.dumps(value)[:80]} to type '{wanted}'. Path '{path}'.")

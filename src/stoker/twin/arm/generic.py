@@ -8,8 +8,9 @@ from typing import Any
 
 from stoker.twin import ids
 from stoker.twin.arm import groups
+from stoker.twin.arm.requests import bodies
 from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, page, route, shown, tagged
-from stoker.twin.refusal import Refused, invalid, not_found
+from stoker.twin.refusal import Refused, invalid, not_found, unreadable
 from stoker.twin.state import Cloud, Resource
 
 _DELETE_S = 0.2
@@ -137,13 +138,13 @@ def get_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 
 @route("PUT", _TAGS)
 def put_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
-    return _retag(cloud, ask, dict(ask.body.get("properties", {}).get("tags") or {}))
+    return _retag(cloud, ask, _asked_tags(ask))
 
 
 @route("PATCH", _TAGS)
 def patch_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     """Lets a client change one tag without knowing the others."""
-    given = dict(ask.body.get("properties", {}).get("tags") or {})
+    given = _asked_tags(ask)
     there = dict(_scope(cloud, ask).body.get("tags") or {})
     match str(ask.body.get("operation", "")).lower():
         case "merge":
@@ -155,7 +156,15 @@ def patch_tags(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     raise invalid(f"The tags operation '{ask.body.get('operation')}' is invalid.", "InvalidTagsPatchOperation")
 
 
+def _asked_tags(ask: Ask) -> dict[str, str]:
+    given = (ask.body.get("properties") or {}).get("tags") or {}
+    if not isinstance(given, Mapping):
+        raise unreadable("'tags' must be an object. Path 'properties.tags'.")
+    return dict(given)
+
+
 def _retag(cloud: Cloud, ask: Ask, tags: dict[str, str]) -> tuple[Cloud, Answer]:
+    bodies.check_tags(tags)
     resource = _scope(cloud, ask)
     resource = replace(resource, body={**resource.body, "tags": tags})
     return cloud.put(resource), _tags_of(ask, resource)

@@ -1,5 +1,4 @@
-"""What Azure's sizes have of GPUs: the list of sizes counts a sixth of an A10 as one, and says neither maker nor "
-"model."""
+"""What Azure's sizes have of GPUs: their list counts a sixth of an A10 as one, and says neither maker nor model."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from stoker.twin import ids
-from stoker.twin.refusal import invalid
+from stoker.twin.refusal import invalid, unreadable
 from stoker.twin.state import Cloud, Operation, Resource, name_uuid
 from stoker.twin.web import odata
 
@@ -140,6 +140,16 @@ def needed(body: Mapping[str, Any], *path: str) -> Any:
     value: Any = body
     for word in path:
         value = value.get(word) if isinstance(value, Mapping) else None
-    if value in (None, "", {}):
+    if value in (None, "", {}, []):
         raise invalid(f"Required parameter '{'.'.join(path)}' is missing (null).")
+    return value
+
+
+def objects(body: Mapping[str, Any], word: str) -> list[Mapping[str, Any]]:
+    """A list of objects in the body; empty where there is none."""
+    value = body.get(word)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise unreadable(f"'{word}' must be a list of objects. Path '{word}'.")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from stoker.twin import ids
 from stoker.twin.access import rights
 from stoker.twin.arm import forms
 from stoker.twin.arm.requests.ask import Ask
-from stoker.twin.refusal import Refused, invalid
+from stoker.twin.refusal import Refused, invalid, unreadable
 
 _MOST_TAGS, _TAG_NAME, _TAG_VALUE = 50, 512, 256
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.IGNORECASE)
@@ -21,18 +22,46 @@ _IDENTITY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{2,127}$")
 _DEPLOYMENT = re.compile(r"[-\w.()]{1,64}$")
 
 
+_PLACED = {
+    "microsoft.compute/disks",
+    "microsoft.compute/virtualmachines",
+    "microsoft.compute/virtualmachinescalesets",
+    "microsoft.managedidentity/userassignedidentities",
+    "microsoft.network/networkinterfaces",
+    "microsoft.network/networksecuritygroups",
+    "microsoft.network/publicipaddresses",
+    "microsoft.network/virtualnetworks",
+    "microsoft.storage/storageaccounts",
+}
+_OBJECTS = ("properties", "sku", "identity", "plan")
+
+
+def check_outline(ask: Ask) -> None:
+    """What is read before anybody asks who the caller is."""
+    for word in _OBJECTS:
+        value = ask.body.get(word)
+        if value is not None and not isinstance(value, Mapping):
+            raise unreadable(f"Error converting value {json.dumps(value)[:80]} to an object. Path '{word}'.")
+
+
 def checked(ask: Ask) -> Ask:
     """The same request with what is null left out, as Azure reads it; refused where no handler should see it."""
     if ask.method not in ("PUT", "PATCH"):
         return ask
     if ask.method == "PUT":
         check_name(ask)
+        _check_location(ask)
     check_tags(ask.body.get("tags"))
     if ask.target.kind.lower() == "microsoft.resources/deployments":
         return ask  # a template says of null what it means
     body = without_nulls(ask.body)
     forms.check(ask.target.kind, body)
     return replace(ask, body=body)
+
+
+def _check_location(ask: Ask) -> None:
+    if ask.target.kind.lower() in _PLACED and not ask.body.get("location"):
+        raise invalid("The location property is required for this definition.", "LocationRequired")
 
 
 def without_nulls(value: Any) -> Any:

@@ -48,15 +48,18 @@ def answer(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     handler = ROUTES.get((ask.method, target.kind.lower(), target.tail.lower()))
     if handler is None:
         raise _nobody(ask)
-    if target.subscription and not _follows_up(target):
+    bodies.check_outline(ask)
+    governed = bool(target.subscription) and not _follows_up(target)
+    if governed:
         rights.check(cloud, ask.claims, action(ask), target.id if not _collection(ask) else target.scope, ask.body)
-        if ask.method in ("PUT", "PATCH"):
-            rights.check_links(cloud, ask.claims, target.kind, target.id, ask.body)
     versions.check(ask)
     standing.check(cloud, ask)
+    ask = bodies.checked(ask)
+    if governed and ask.method in ("PUT", "PATCH"):
+        rights.check_links(cloud, ask.claims, target.kind, target.id, ask.body)
     _check_locks(cloud, ask)
     policies.check(cloud, ask)
-    return handler(cloud, bodies.checked(ask))
+    return handler(cloud, ask)
 
 
 def action(ask: Ask) -> str:

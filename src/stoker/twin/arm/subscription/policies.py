@@ -82,7 +82,8 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
             "PolicyDefinitionNotFound",
             f"The policy definition '{definition}' could not be found: the twin has {nearest}.",
         )
-    given = (ask.body["properties"].get("parameters") or {}).get(known.parameter)
+    parameters = ask.body["properties"].get("parameters") or {}
+    given = parameters.get(known.parameter) if isinstance(parameters, Mapping) else None
     if not isinstance(given, Mapping) or "value" not in given:
         raise invalid(
             f"The policy assignment '{ask.target.name}' is missing the parameter(s) '{known.parameter}' as defined in "

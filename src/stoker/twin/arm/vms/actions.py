@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin.arm import generic
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, route
+from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, objects, route
 from stoker.twin.arm.vms import admission, parts
 from stoker.twin.market import images, quota
-from stoker.twin.refusal import Refused, conflict, invalid
+from stoker.twin.refusal import Refused, conflict, invalid, unreadable
 from stoker.twin.state import Cloud, Instance, Power, Resource
 from stoker.twin.time import events, power
 from stoker.twin.time.power import VMS
@@ -85,9 +85,12 @@ def run_command(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     vm, instance = _running(cloud, ask)
     if str(ask.body.get("commandId", "")).lower() != "runshellscript":
         raise invalid(f"The entity commandId '{ask.body.get('commandId')}' was not found.", "NotFound")
-    named = [one for one in ask.body.get("parameters") or () if one.get("name")]
+    named = [one for one in objects(ask.body, "parameters") if one.get("name")]
     settings = [f"export {one['name']}={_quoted(str(one.get('value', '')))}" for one in named]
-    script = "\n".join([*settings, *(str(line) for line in ask.body.get("script") or ())])
+    lines = ask.body.get("script") or []
+    if not isinstance(lines, list):
+        raise unreadable("'script' must be a list of lines. Path 'script'.")
+    script = "\n".join([*settings, *(str(line) for line in lines)])
     cloud, operation = begin(cloud, ask, "run", 0.0, vm.id)
     order = power.chore(cloud, "run", instance, ask.now, script=script, form="run-command")
     return power.begin(cloud, operation, order), accepted(ask, operation)

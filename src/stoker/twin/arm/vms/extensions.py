@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import gzip
 import shlex
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from stoker.twin.arm import generic, groups
 from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, needed, page, route, shown
 from stoker.twin.arm.vms.actions import not_running
 from stoker.twin.market import images, quota
-from stoker.twin.refusal import Refused, invalid, not_found
+from stoker.twin.refusal import Refused, invalid, not_found, unreadable
 from stoker.twin.state import Cloud, Power, Resource
 from stoker.twin.time import power
 from stoker.twin.time.power import VMS
@@ -62,6 +61,9 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 def _check(cloud: Cloud, ask: Ask, vm: Resource, given: Mapping[str, Any]) -> None:
     publisher, kind = str(needed(given, "publisher")), str(needed(given, "type"))
     version = str(needed(given, "typeHandlerVersion"))
+    for word in ("settings", "protectedSettings"):
+        if not isinstance(given.get(word, {}), Mapping):
+            raise unreadable(f"'{word}' of an extension must be an object. Path 'properties.{word}'.")
     newest = known(publisher, kind)
     if newest is None or not newest.startswith(version.split(".")[0] + "."):
         nearest = get_close_matches(kind, [name for _, name in KNOWN], n=1, cutoff=0.0)[0]
@@ -100,6 +102,8 @@ def _refusal(vm: Resource, given: Mapping[str, Any]) -> Mapping[str, Any]:
             return _failed(
                 vm, given, f"invalid configuration: 'commandToExecute' and 'script' {both}: give one of them"
             )
+        case "customscript" if not isinstance(settings.get("fileUris") or [], list):
+            return _failed(vm, given, "invalid configuration: 'fileUris' must be a list")
         case "customscript" if settings.get("script") and _decoded(str(settings["script"])) is None:
             return _failed(vm, given, "invalid configuration: 'script' must be base64, or gzip in base64")
     return {}
@@ -146,7 +150,7 @@ def _decoded(text: str) -> bytes | None:
     try:
         data = base64.b64decode(text, validate=True)
         return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (binascii.Error, OSError, EOFError):
+    except (ValueError, OSError, EOFError):
         return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from typing import Any
 
@@ -122,7 +121,7 @@ def custom_data(vm: Resource) -> bytes:
     text = str(vm.secret.get("osProfile", {}).get("customData", "") or vm.secret.get("userData", ""))
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error:
+    except ValueError:
         return b""
 
 

@@ -6,13 +6,13 @@ Codes and messages are Azure's; where each was read is in the table of docs/conc
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from stoker.twin.arm.network import NICS
 from stoker.twin.arm.requests.ask import Ask, needed
+from stoker.twin.arm.vms import words
 from stoker.twin.market import images
 from stoker.twin.market.sizes import Size
 from stoker.twin.refusal import Refused, conflict, invalid
@@ -79,6 +79,7 @@ def check(cloud: Cloud, ask: Ask, size: Size, region: str) -> None:
             "'.', '-' and '_', and neither begin with a sign nor end with '.' or '-'."
         )
     check_place(given)
+    words.check(ask.body)
     _check_spot(given, size)
     _check_storage(given, size)
     _check_security(given, size, ask.version)
@@ -208,6 +209,8 @@ def _check_security(given: Mapping[str, Any], size: Size, version: str) -> None:
 
 def _check_interfaces(cloud: Cloud, given: Mapping[str, Any], size: Size, region: str) -> None:
     profile = given["networkProfile"]
+    for one in profile.get("networkInterfaceConfigurations") or ():
+        check_described(one)
     named = [cloud.find(str(one.get("id", ""))) for one in profile.get("networkInterfaces") or ()]
     wanted = [one.properties for one in named if one is not None and one.kind == NICS]
     wanted += [one.get("properties") or {} for one in profile.get("networkInterfaceConfigurations") or ()]
@@ -224,6 +227,15 @@ def _check_interfaces(cloud: Cloud, given: Mapping[str, Any], size: Size, region
                 "resource exists, and that both resources are in the same region.",
                 "InvalidResourceReference",
             )
+
+
+def check_described(card: Mapping[str, Any]) -> None:
+    """An interface that is made with its VM."""
+    needed(card, "name")
+    for one in needed(card, "properties", "ipConfigurations"):
+        needed(one, "name")
+        if public := (one.get("properties") or {}).get("publicIPAddressConfiguration"):
+            needed(public, "name")
 
 
 def check_place(given: Mapping[str, Any]) -> None:
@@ -275,7 +287,7 @@ def _check_key(key: Mapping[str, Any], user: str) -> None:
     kind, _, rest = str(key.get("keyData", "")).strip().partition(" ")
     try:
         blob = base64.b64decode(rest.split(" ")[0], validate=True)
-    except binascii.Error:
+    except ValueError:
         blob = b""
     if kind not in ("ssh-rsa", "ssh-ed25519") or blob[4 : 4 + len(kind)] != kind.encode():
         raise invalid("The value of parameter linuxConfiguration.ssh.publicKeys.keyData is invalid.")
@@ -298,7 +310,7 @@ def check_custom_data(text: Any, what: str) -> None:
         return
     try:
         size = len(base64.b64decode(str(text), validate=True))
-    except binascii.Error:
+    except ValueError:  # not base64, or not even ASCII
         size = _MOST_CUSTOM_DATA + 1
     if size > _MOST_CUSTOM_DATA:
         raise invalid(f"{what} must be in Base64 encoding and with a maximum length of 87380 characters.")

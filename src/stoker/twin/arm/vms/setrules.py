@@ -11,7 +11,7 @@ from typing import Any
 
 from stoker.twin.arm.requests.ask import Ask, needed
 from stoker.twin.arm.vms import vms
-from stoker.twin.arm.vms.rules import check_place
+from stoker.twin.arm.vms.rules import check_described, check_place
 from stoker.twin.refusal import conflict, invalid
 from stoker.twin.state import Resource
 
@@ -36,6 +36,8 @@ def checked(ask: Ask) -> int:
     _check_identity(ask.body.get("identity") or {})
     _check_network(needed(profile, "networkProfile"))
     needed(profile, "osProfile", "computerNamePrefix")
+    for one in (profile.get("extensionProfile") or {}).get("extensions") or ():
+        needed(one, "name")
     _check_restore(given.get("spotRestorePolicy") or {}, profile)
     return capacity(ask.body["sku"])
 
@@ -74,6 +76,8 @@ def _check_network(profile: Mapping[str, Any]) -> None:
         raise invalid(f"The value '{version}' of parameter networkApiVersion is not valid: {_NETWORK_SINCE} or later.")
     if not profile.get("networkInterfaceConfigurations"):
         raise invalid("Virtual machine must have at least one network interface.")
+    for card in profile["networkInterfaceConfigurations"]:
+        check_described(card)
 
 
 def _check_restore(policy: Mapping[str, Any], profile: Mapping[str, Any]) -> None:
@@ -117,7 +121,7 @@ def vm_body(set_: Resource, word: str) -> dict[str, Any]:
             **given,
             "hardwareProfile": {"vmSize": set_.body["sku"]["name"]},
             "osProfile": system,
-            "networkProfile": {"networkInterfaceConfigurations": cards},
+            "networkProfile": {**network, "networkInterfaceConfigurations": cards},
             "virtualMachineScaleSet": {"id": set_.id},
         },
     }

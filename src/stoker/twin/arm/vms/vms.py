@@ -10,12 +10,12 @@ from itertools import count
 from typing import Any
 
 from stoker.twin.arm import generic, groups
-from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, page, route
+from stoker.twin.arm.requests.ask import Answer, Ask, accepted, begin, objects, page, route
 from stoker.twin.arm.vms import attached, extensions, parts, rules
 from stoker.twin.arm.vms.actions import status_only, with_view
 from stoker.twin.arm.vms.admission import admit, allocation_error
 from stoker.twin.market import catalog, quota
-from stoker.twin.refusal import conflict, invalid
+from stoker.twin.refusal import conflict, invalid, unreadable
 from stoker.twin.state import Cloud, Instance, Notice, Operation, Power, Resource
 from stoker.twin.time import events, power
 from stoker.twin.time.power import VMS
@@ -90,11 +90,13 @@ def delete(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
 def attach_detach(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     vm = generic.require(cloud, ask)
     disks = list(vm.properties["storageProfile"].get("dataDisks") or ())
-    going = {str(one.get("diskId", "")).lower() for one in ask.body.get("dataDisksToDetach") or ()}
+    going = {str(one.get("diskId", "")).lower() for one in objects(ask.body, "dataDisksToDetach")}
     kept = [one for one in disks if str(one["managedDisk"]["id"]).lower() not in going]
     free = (number for number in count() if number not in {one["lun"] for one in kept})
-    for one in ask.body.get("dataDisksToAttach") or ():
+    for one in objects(ask.body, "dataDisksToAttach"):
         lun = one["lun"] if one.get("lun") is not None else next(free)
+        if not isinstance(lun, int):
+            raise unreadable("'lun' must be a whole number. Path 'dataDisksToAttach.lun'.")
         kept.append({"lun": lun, "createOption": "Attach", "managedDisk": {"id": one.get("diskId")}})
     cloud, disks = attached.changed(cloud, ask.at(vm.id, {}), vm, kept)
     storage = {**vm.properties["storageProfile"], "dataDisks": disks}
