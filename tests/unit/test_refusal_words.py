@@ -1,11 +1,23 @@
 """What Azure's refusals become: the right class, what happened, and what to do about it."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from stoker.errors import Locked, LoginFailed, NameTaken, NotAllowed, NotSetUp, QuotaReached, StokerError
+from stoker.errors import (
+    Locked,
+    LoginFailed,
+    NameTaken,
+    NoCapacity,
+    NotAllowed,
+    NotSetUp,
+    PriceTooHigh,
+    ProviderFailed,
+    QuotaReached,
+    StokerError,
+)
 from stoker.providers.azure.refusals import translated
 
 SCOPE = "/subscriptions/0000-11"
@@ -109,9 +121,40 @@ def test_a_missing_right_names_the_action_the_role_and_the_administrators_comman
     ), "the node's own group is not there to assign anything at"
 
 
+ALLOCATION = {"code": "AllocationFailed", "message": "Allocation failed."}
+TERMINAL = {"code": "ResourceDeploymentFailure", "message": "It ended as 'Failed'.", "details": [ALLOCATION]}
+
+
+@pytest.mark.parametrize(
+    ("message", "of"),
+    [
+        ({"error": ALLOCATION}, NoCapacity),
+        ({"status": "Failed", "error": TERMINAL}, NoCapacity),
+        ({"error": {"code": "SpotPriceGreaterThanProvidedMaxPrice", "message": "It is higher."}}, PriceTooHigh),
+        ({"error": {"code": "StaticPublicIPCountLimitReached", "message": "Not more than 20."}}, QuotaReached),
+    ],
+)
+def test_a_reason_that_a_deployment_wraps_in_a_text_is_found(message: Any, of: type[StokerError]) -> None:
+    part = SimpleNamespace(code="Conflict", message=json.dumps(message, indent=2), details=None)
+    error: Any = Exception("it failed")
+    error.error = SimpleNamespace(code="DeploymentFailed", message="At least one failed.", details=[part])
+    assert type(translated(error, "starting ants-7")) is of
+
+
+@pytest.mark.parametrize("message", ["{", "{}", "[]", '{"error": 1}', '{"error": {"details": 3}}', "{" * 100_000])
+def test_a_text_that_wraps_nothing_is_told_as_it_is(message: str) -> None:
+    error = refused("Conflict", message)
+    assert type(error) is ProviderFailed
+    assert error.message == f"starting ants-7: Conflict: {message}"
+
+
 @pytest.mark.parametrize(
     ("code", "of", "hint"),
     [
+        ("PublicIPCountLimitReached", QuotaReached, "az network list-usages"),
+        ("IPv4StandardSkuPublicIpCountLimitReached", QuotaReached, "az network list-usages"),
+        ("RoleAssignmentLimitExceeded", QuotaReached, "stoker cleanup"),
+        ("ResourceGroupQuotaExceeded", QuotaReached, "stoker cleanup"),
         ("ScopeLocked", Locked, "az lock delete"),
         ("SubscriptionNotFound", NotSetUp, "az account list"),
         ("InvalidAuthenticationTokenTenant", LoginFailed, "az login --tenant"),

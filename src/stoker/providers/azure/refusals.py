@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from stoker.errors import (
@@ -23,6 +24,9 @@ _CAPACITY = {"AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAlloca
 _CAPACITY |= {"OverconstrainedZonalAllocationRequest", "SpotAllocationFailed", "NotAvailableForSubscription"}
 _PRICE = {"SpotPriceGreaterThanProvidedMaxPrice"}
 _QUOTA = {"QuotaExceeded", "OperationNotAllowed"}
+# Of a subscription, beside vCPUs: every machine that Azure restores has an address, and every node a role.
+_COUNTS = {"PublicIPCountLimitReached", "StaticPublicIPCountLimitReached", "IPv4StandardSkuPublicIpCountLimitReached"}
+_COUNTS |= {"RoleAssignmentLimitExceeded", "ResourceGroupQuotaExceeded", "ResourceQuotaExceeded"}
 _RIGHTS = {"AuthorizationFailed", "LinkedAuthorizationFailed"}
 _TOKEN = {"ExpiredAuthenticationToken", "InvalidAuthenticationToken", "AuthenticationFailed"}
 _PLACE = {"LocationNotAvailableForResourceGroup", "LocationNotAvailableForResourceType", "NoRegisteredProviderFound"}
@@ -46,6 +50,7 @@ _ACTION = re.compile(r"perform action '([^']+)' (?:over|at) scope '([^']+)'")
 _WHO = re.compile(r"object id '([^']+)'")
 _DIRECTORY = re.compile(r"AADSTS(\d+)(?:: [^\r\n]*?(?=\s*Trace ID|\s*Correlation ID|[\r\n]|$))?")  # a refused login
 _ASSIGNMENT = re.compile(r'"policyAssignment":\s*\{"name":\s*"([^"]*)",\s*"id":\s*"([^"]*)"')
+_LONGEST_TEXT = 50_000  # of a message that is read as JSON
 _NAMESPACE = re.compile(r"namespace '([\w.]+)'")
 _OWN_GROUP = re.compile(r"/resourceGroups/stoker-.*", re.IGNORECASE)  # made for one node, and not there before
 
@@ -144,6 +149,15 @@ def _quota(doing: str, message: str) -> ProviderFailed:
     )
 
 
+def _count(doing: str, message: str) -> ProviderFailed:
+    """Another run's end makes room, so it is waited for."""
+    return QuotaReached(
+        f"{doing}: a limit of the subscription is reached: {message}",
+        hint="release machines (`stoker cleanup`); `az network list-usages --location REGION` shows addresses, and "
+        f"more are requested at {_QUOTAS}",
+    )
+
+
 def _rights(doing: str, message: str) -> ProviderFailed:
     found = _ACTION.search(message)
     if not found:
@@ -209,6 +223,7 @@ _SPEAK = (
     (_CAPACITY, _capacity),
     (_PRICE, _price),
     (_QUOTA, _quota),
+    (_COUNTS, _count),
     (_RIGHTS, _rights),
     (_LOCKED, _locked),
     (_TOKEN, _expired),
@@ -233,7 +248,32 @@ def _inner(found: Any) -> Iterator[tuple[str, str]]:
     for one in getattr(found, "details", None) or ():
         yield from _inner(one)
     if code := getattr(found, "code", None):
-        yield code, str(getattr(found, "message", "") or "")
+        message = str(getattr(found, "message", "") or "")
+        yield from _wrapped(message)
+        yield code, message
+
+
+def _wrapped(message: str) -> Iterator[tuple[str, str]]:
+    """A deployment may give the error of one of its parts as a text of JSON, under a code such as `Conflict`."""
+    if not message.lstrip().startswith("{") or len(message) > _LONGEST_TEXT:
+        return
+    try:
+        told = json.loads(message)
+    except (ValueError, RecursionError):
+        return
+    yield from _told(told.get("error", told))
+
+
+def _told(error: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(error, Mapping):
+        return
+    details = error.get("details")
+    for one in details if isinstance(details, list) else ():
+        yield from _told(one)
+    if isinstance(code := error.get("code"), str):
+        message = str(error.get("message") or "")
+        yield from _wrapped(message)
+        yield code, message
 
 
 def _first_line(error: Exception) -> str:
