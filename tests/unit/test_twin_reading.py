@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from stoker.twin.arm.template import Scope, evaluate
 from stoker.twin.performer import ready
 from stoker.twin.refusal import Refused
 from stoker.twin.state import Chore
-from stoker.twin.time.weather import Weather
+from stoker.twin.time.weather import FORECASTS, Weather
 from stoker.twin.web import odata
 
 VMS = "Microsoft.Compute/virtualMachines"
@@ -166,6 +167,17 @@ def test_a_deployment_whose_part_is_refused_fails_with_the_parts_own_code() -> N
     azure.pass_time(1)
     error = azure.ask("GET", path).body["properties"]["error"]
     assert (error["code"], error["details"][0]["code"]) == ("DeploymentFailed", "LocationNotAvailableForResourceType")
+
+
+def test_in_bad_weather_the_reason_of_a_failed_deployment_is_a_text() -> None:
+    azure = Asker(FORECASTS["hostile"])
+    azure.group()
+    path = azure.inside("Microsoft.Resources/deployments/one")
+    azure.ask("PUT", path, deployment(azure, location="nowhere"))
+    azure.pass_time(1)
+    (part,) = azure.ask("GET", path).body["properties"]["error"]["details"]
+    assert part["code"] == "Conflict"
+    assert json.loads(part["message"])["error"]["code"] == "LocationNotAvailableForResourceType"
 
 
 def test_a_token_is_good_for_whom_it_was_given_until_it_expires() -> None:

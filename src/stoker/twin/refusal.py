@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,6 +86,17 @@ def sku_not_available(size: str, region: str) -> Refused:
         f"currently not available in location '{region}'. Please try another size or deploy to a different location "
         "or different zone. See https://aka.ms/azureskunotavailable for details.",
     )
+
+
+def deployment_failed(details: Sequence[Mapping[str, Any]], *, as_text: bool) -> dict[str, Any]:
+    """`as_text`: what a part was refused for is told as a text of JSON, as Azure does at times."""
+    message = (
+        "At least one resource deployment operation failed. Please list deployment operations for details. "
+        "Please see https://aka.ms/arm-deployment-operations for usage details."
+    )
+    if as_text:
+        details = [{"code": "Conflict", "message": json.dumps({"error": one}, indent=2)} for one in details]
+    return {"code": "DeploymentFailed", "message": message, "details": list(details)}
 
 
 def throttled(retry_after_s: int) -> Refused:

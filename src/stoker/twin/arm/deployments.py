@@ -13,7 +13,7 @@ from stoker.twin.arm.requests import bodies, versions
 from stoker.twin.arm.requests.ask import ROUTES, Answer, Ask, accepted, begin, needed, page, route
 from stoker.twin.arm.subscription import places, policies
 from stoker.twin.arm.template import Scope, evaluate
-from stoker.twin.refusal import Refused, conflict
+from stoker.twin.refusal import Refused, conflict, deployment_failed
 from stoker.twin.state import Cloud, Resource
 from stoker.twin.time import weather
 
@@ -42,7 +42,8 @@ def put(cloud: Cloud, ask: Ask) -> tuple[Cloud, Answer]:
     before = set(cloud.operations)
     cloud, refusal = _apply(cloud, ask, planned)
     parts = tuple(id for id in cloud.operations if id not in before)
-    error = _failed(refusal) if refusal else None
+    as_text = cloud.weather.errors_as_text
+    error = deployment_failed([refusal.body()], as_text=as_text) if refusal else None
     cloud, operation = begin(cloud, ask, "put", 0.0, error=error)
     cloud = cloud.put_operation(replace(operation, after=parts))
     cloud = cloud.put(_with_outputs(cloud, ask, deployment))
@@ -279,16 +280,6 @@ def _visible(given: Mapping[str, Any]) -> dict[str, Any]:
     declared = given["template"].get("parameters") or {}
     open_ = {name for name, one in declared.items() if not str(one.get("type", "")).lower().startswith("secure")}
     return {name: one for name, one in (given.get("parameters") or {}).items() if name in open_}
-
-
-def _failed(refusal: Refused) -> dict[str, Any]:
-    return {"code": "DeploymentFailed", "message": _LISTED, "details": [refusal.body()]}
-
-
-_LISTED = (
-    "At least one resource deployment operation failed. Please list deployment operations for details. Please see "
-    "https://aka.ms/arm-deployment-operations for usage details."
-)
 
 
 def _with_outputs(cloud: Cloud, ask: Ask, deployment: Resource) -> Resource:

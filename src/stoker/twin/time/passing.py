@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stoker.twin.market import prices, quota
+from stoker.twin.refusal import deployment_failed
 from stoker.twin.state import Cloud, Operation, Power, Resource
 from stoker.twin.time import events, restoring
 from stoker.twin.time import power as lifecycle
@@ -65,17 +66,11 @@ def _end(cloud: Cloud, operation: Operation, now: float) -> Cloud:
     failed = [one for one in operation.after if one in cloud.operations and cloud.operations[one].error]
     if failed and not operation.error:
         details = [cloud.operations[one].error for one in failed]
-        operation = replace(operation, error={**_DEPLOYMENT_FAILED, "details": details})
+        as_text = cloud.weather.errors_as_text
+        operation = replace(operation, error=deployment_failed(details, as_text=as_text))
     status = "Failed" if operation.error else "Succeeded"
     cloud = cloud.put_operation(replace(operation, status=status, ended_at=now))
     return ENDS[operation.verb](cloud, operation, now)
-
-
-_DEPLOYMENT_FAILED = {
-    "code": "DeploymentFailed",
-    "message": "At least one resource deployment operation failed. Please list deployment operations for details. "
-    "Please see https://aka.ms/arm-deployment-operations for usage details.",
-}
 
 
 def _settled(cloud: Cloud, operation: Operation, _now: float) -> Cloud:

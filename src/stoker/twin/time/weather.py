@@ -25,6 +25,7 @@ class Weather:
     roles_spread_s: float = 0.0  # how long a new role or principal is unknown; minutes in Azure
     stretch: float = 1.0  # how many times as long operations take
     first_events_s: float = 0.0  # how long the first answer of Scheduled Events takes; two minutes in Azure
+    errors_as_text: bool = False  # what a deployment failed for is told as a text of JSON, as Azure does at times
     restore_s: float = 60.0  # between tries to restore an evicted instance of a scale set; Azure does not say
 
     def next_eviction_s(self, machine: str, now: float) -> float:
@@ -79,6 +80,7 @@ FORECASTS = {
         roles_spread_s=5,
         stretch=4,
         first_events_s=5,
+        errors_as_text=True,
     ),
 }
 
