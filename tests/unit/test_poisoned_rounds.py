@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from forging import forged
@@ -18,13 +18,15 @@ from poisonedworld import Make, Roomy, World, cancelled_story
 
 from stoker.engine import rounds
 from stoker.engine.decision import Decision
+from stoker.errors import LoginFailed
 from stoker.model import wire
-from stoker.model.node.node import NodeRequest
+from stoker.model.node.node import Features, Need, NodeRequest, NodeSight, Offer
 from stoker.model.node.orders import Wish
 from stoker.model.run.report import Outcome, Phase, Report
 from stoker.model.run.run import AttemptState, Event, Run, RunState
 from stoker.model.workspace import layout
 from stoker.server.rounds import deciding
+from stoker.testing.fake_provider import FakeProvider
 
 
 @pytest.fixture
@@ -335,5 +337,34 @@ def test_a_database_in_trouble_costs_no_run_its_life(
                 world.clock.passed_s += 61
         await world.rounds()
         assert [(await world.ledger.find(name)).state for name in names] == [RunState.STARTING] * 2
+
+    asyncio.run(story())
+
+
+class LoggedOut(FakeProvider):
+    """A cloud that nobody is logged in to."""
+
+    features: ClassVar[Features] = Features(look_every_s=0.01, market=True)
+
+    def offers(self, need: Need) -> list[Offer]:
+        raise LoginFailed("nobody is logged in")
+
+    def look(self) -> list[NodeSight]:
+        raise LoginFailed("nobody is logged in")
+
+
+def test_a_run_that_has_never_had_a_node_is_cancelled_although_its_cloud_cannot_be_asked(
+    world: World, make_run: Make
+) -> None:
+    async def story() -> None:
+        world.providers["cloud"] = LoggedOut()
+        world.assemble()
+        name = await world.submit(make_run, job={"on": "cloud"})
+        await world.rounds()
+        assert (await world.ledger.find(name)).state is RunState.QUEUED
+        await world.ledger.change(name, lambda seen: Decision(replace(seen, wish=Wish.CANCEL)))
+        await world.rounds()
+        ended = await world.ledger.find(name)
+        assert (ended.state, ended.reason) == (RunState.CANCELLED, "cancelled before it started")
 
     asyncio.run(story())

@@ -29,6 +29,11 @@ def untouched(run: Run) -> bool:
     return not run.attempts and run.wish is Wish.GO_ON
 
 
+def never_placed(run: Run) -> bool:
+    """It has had no node, and nobody wants it any more: it ends without a look at its provider."""
+    return not run.attempts and run.wish is Wish.CANCEL
+
+
 def decide(
     runs: Collection[Run],
     seen: Mapping[str, Sighting],

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from stoker.engine.offers.market import Market, needs
 from stoker.errors import NotSetUp, ProviderFailed, StokerError
 from stoker.model.node.node import Need, Offer
+from stoker.model.node.orders import Wish
 from stoker.model.run.run import Run, RunState
 from stoker.providers import Provider
 from stoker.server.rounds.outside import Clock, call
@@ -37,7 +38,7 @@ class Offers:
             for ask in self._asks(run):
                 if ask in self._known:
                     market[ask] = self._known[ask][1]
-                elif run.state is RunState.QUEUED:
+                elif run.state is RunState.QUEUED and run.wish is Wish.GO_ON:
                     unknown.add(run.id)
                 if ask not in self._known or self._clock.steady() - self._known[ask][0] > KEEP_S:
                     self._send_for(ask)

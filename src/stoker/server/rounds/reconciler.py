@@ -13,7 +13,7 @@ from stoker.engine.decision import Action, Decision, StopNode
 from stoker.engine.looking import Requests
 from stoker.engine.nodes import alone, leftovers
 from stoker.engine.offers.placement import why_waiting
-from stoker.engine.rounds import untouched
+from stoker.engine.rounds import never_placed, untouched
 from stoker.engine.showing import Beside
 from stoker.engine.sighting import Sighting
 from stoker.errors import StokerError
@@ -160,7 +160,8 @@ class Reconciler:
         """What is decided and saved. A run that fails here is left as it is, for a while; the others are not."""
         market, unknown = self._offers.market(self._ledger.open)
         runs = {run.id: run for run in self._ledger.open if run.id not in unknown}
-        seen = self._sightings([run for run in runs.values() if run.job.on in sights and not untouched(run)], sights)
+        known = [run for run in runs.values() if run.job.on in sights or never_placed(run)]
+        seen = self._sightings([run for run in known if not untouched(run)], sights)
         now = self._clock.now()
         decisions = self._deciding.decide(runs, seen, Scene(self._slots(), now, market, self._limits.current(now)))
         for run_id in seen:
@@ -173,7 +174,7 @@ class Reconciler:
         requests = self._performer.requests
         for run in runs:
             try:
-                found[run.id] = self._sighting(run, sights[run.job.on], requests)
+                found[run.id] = self._sighting(run, sights.get(run.job.on, []), requests)
             except Exception as error:
                 self._deciding.note(run, "it cannot be looked at", error)
         return found
@@ -242,7 +243,7 @@ class Reconciler:
         key, on = run.attempt.key if run.attempt else "", run.job.on
         heard, limited = {key: self._reports.heard(key)}, bool(self._limits.over(run.person))
         features = self._providers[on].features
-        return looking.sighting(run, sights, self._gone[on], heard, requests, features, limited=limited)
+        return looking.sighting(run, sights, self._gone.get(on, ()), heard, requests, features, limited=limited)
 
     def _unneeded(self, sights: Sights) -> Sequence[Action]:
         """What was seen of a provider that was not asked in this round still holds."""
