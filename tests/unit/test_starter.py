@@ -94,6 +94,25 @@ def test_flags_for_folders_are_filled_in(job_for):
     assert job.data["input"].path == "images"
 
 
+@pytest.mark.parametrize(
+    ("declared", "saves", "given"),
+    [
+        ('"--out", default="model.joblib"', "joblib.dump(m, a.out)", "--out ${outputs}/model.joblib"),
+        ('"--output", default="best/m.pkl"', "joblib.dump(m, a.output)", "--output ${outputs}/m.pkl"),
+        ('"--output", required=True', "joblib.dump(m, a.output)", "--output ${outputs}/model.joblib"),
+        ('"output"', "joblib.dump(m, a.output)", "${outputs}/model.joblib"),
+        ('"--output", required=True', "pickle.dump(m, open(a.output, 'wb'))", "--output ${outputs}/model.joblib"),
+        ('"--output", required=True', "joblib.dump(m, f'{a.output}/m.joblib')", "--output ${outputs}"),
+        ('"--output", required=True', "m.save_pretrained(a.output)", "--output ${outputs}"),
+        ('"--out-dir", default="v1.0"', "joblib.dump(m, a.out_dir + '/m.joblib')", "--out-dir ${outputs}"),
+        ('"--out", default="./out"', "joblib.dump(m, a.out + '/m.joblib')", "--out ${outputs}"),
+    ],
+)
+def test_a_flag_that_names_a_file_is_given_one_in_the_outputs(job_for, declared: str, saves: str, given: str):
+    code = f"import argparse, joblib, pickle\np = argparse.ArgumentParser()\np.add_argument({declared})\n"
+    assert job_for(train_py=f"{code}a = p.parse_args()\n{saves}\n").run == f"python train.py {given}"
+
+
 def test_data_that_is_not_there_is_left_to_the_script(job_for):
     job = job_for(train_py=FLAGS)
     assert not job.data

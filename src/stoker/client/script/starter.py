@@ -24,6 +24,8 @@ _OUTPUT_FLAG = re.compile(
     r"(dir|folder|root|directory)|outputs?|out|outf|output[_-]path|work[_-]?space"
 )
 _OUTPUT_FILE_FLAG = re.compile(r"(output|out|save|model_save|save_model)[_-](file|path)")
+_FILE = re.compile(r"[^/]\.[A-Za-z]\w*$")
+_SUFFIXES = {"torch": ".pt", "tensorflow": ".keras", "keras": ".keras", "joblib": ".joblib", "numpy": ".npz"}
 _CHECKPOINT_FLAG = re.compile(r"(checkpoint|ckpt)s?[_-](dir|folder|root|directory)|checkpoints|ckpts")
 _DATA_FLAG = re.compile(r"(\w+[_-])?(data|dataset|input|inputs|images|corpus|train)([_-](dir|path|folder|root|file))?")
 _DATA_PLACES = ("data", "dataset", "datasets", "input", "inputs", "images")
@@ -192,16 +194,28 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
             continue
         if flag.positional:
             words += [f"${{data.{key}}}" for key, (used, _) in data.items() if used == flag.name]
-            words += ["${outputs}"] if flag.required and _OUTPUT_FLAG.fullmatch(bare.lower()) else []
+            words += [_in_outputs(flag, script)] if flag.required and _OUTPUT_FLAG.fullmatch(bare.lower()) else []
             continue
         if _OUTPUT_FLAG.fullmatch(bare.lower()):
-            words += [flag.name, "${outputs}"]
+            words += [flag.name, _in_outputs(flag, script)]
         elif _OUTPUT_FILE_FLAG.fullmatch(bare) and flag.default:
             words += [flag.name, "${outputs}/" + shlex.quote(Path(flag.default).name)]
         elif _CHECKPOINT_FLAG.fullmatch(bare):
             words += [flag.name, "${checkpoints}"]
         words += [word for key, (used, _) in data.items() if used == flag.name for word in (used, f"${{data.{key}}}")]
     return " ".join(words)
+
+
+def _in_outputs(flag: Flag, script: Script) -> str:
+    """The folder of outputs, or a file in it where the script takes the flag's value for the name of a file."""
+    if flag.default and _FILE.search(flag.default):
+        return "${outputs}/" + shlex.quote(PurePosixPath(flag.default).name)
+    tried = "outputs/checkpoint"  # saved to under this very name: a library that makes a folder of it is told apart
+    saved = script.saving({flag.dest: tried})
+    if flag.default or tried not in (*saved.checkpoints, *saved.models):
+        return "${outputs}"
+    suffix = next((suffix for library, suffix in _SUFFIXES.items() if library in script.imports), ".pkl")
+    return "${outputs}/model" + suffix
 
 
 def _start(script: Script) -> list[str]:
