@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,11 +54,17 @@ def resume(tmp_path: Path, code: str, **modules: str) -> str:
         ('"--no-resume", action="store_true"', ""),
         ('"--checkpoint_every", type=int', ""),
         ('"--resume_optimizer_only", action="store_true"', ""),
+        ('"--resume", type=int, default=0', ""),  # the number of an epoch, or 0 and 1
+        ('"--resume_from", type=float', ""),
+        ('"--resume", choices=["auto", "never"], default="never"', "--resume auto"),
+        ('"--resume", choices=("never", "must"), default="never"', ""),
+        ('"-r", dest="resume"', f"-r {NEWEST}"),
         ('"--epochs", type=int', ""),
     ],
 )
 def test_a_flag_is_taken_for_what_it_says(tmp_path: Path, declared: str, expected: str):
-    name = "cont" if "dest" in declared else declared.split('"')[1].lstrip("-").replace("-", "_")
+    told = re.search(r'dest="(\w+)"', declared)
+    name = told[1] if told else declared.split('"')[1].lstrip("-").replace("-", "_")
     assert resume(tmp_path, f"{HEAD}p.add_argument({declared}){LOADS.format(name)}") == expected
 
 

@@ -100,6 +100,7 @@ def test_flags_for_folders_are_filled_in(job_for):
         ('"--out", default="model.joblib"', "joblib.dump(m, a.out)", "--out ${outputs}/model.joblib"),
         ('"--output", default="best/m.pkl"', "joblib.dump(m, a.output)", "--output ${outputs}/m.pkl"),
         ('"--output", required=True', "joblib.dump(m, a.output)", "--output ${outputs}/model.joblib"),
+        ('"-o", dest="out", default="m.joblib"', "joblib.dump(m, a.out)", "-o ${outputs}/m.joblib"),
         ('"output"', "joblib.dump(m, a.output)", "${outputs}/model.joblib"),
         ('"--output", required=True', "pickle.dump(m, open(a.output, 'wb'))", "--output ${outputs}/model.joblib"),
         ('"--output", required=True', "joblib.dump(m, f'{a.output}/m.joblib')", "--output ${outputs}"),
@@ -111,6 +112,21 @@ def test_flags_for_folders_are_filled_in(job_for):
 def test_a_flag_that_names_a_file_is_given_one_in_the_outputs(job_for, declared: str, saves: str, given: str):
     code = f"import argparse, joblib, pickle\np = argparse.ArgumentParser()\np.add_argument({declared})\n"
     assert job_for(train_py=f"{code}a = p.parse_args()\n{saves}\n").run == f"python train.py {given}"
+
+
+@pytest.mark.parametrize("declared", ['"-w", dest="weights"', '"-w"', '"--weights", "-w"'])
+def test_what_a_flag_of_one_letter_stands_for_is_known(job_for, declared: str):
+    code = f"import argparse, numpy\np = argparse.ArgumentParser()\np.add_argument({declared}, default='w.npz')\n"
+    name = "weights" if "weights" in declared else "w"
+    assert job_for(train_py=f"{code}a = p.parse_args()\nnumpy.savez(a.{name}, w=1)\n").checkpoints == ("w.npz",)
+
+
+def test_a_letter_of_click_is_known_by_its_parameter(job_for):
+    code = "import click, joblib\n@click.command()\n@click.option('-o', 'output', required=True)\n"
+    job = job_for(
+        train_py=f"{code}def main(output):\n    joblib.dump(1, output)\nif __name__ == '__main__':\n    main()\n"
+    )
+    assert job.run == "python train.py -o ${outputs}/model.joblib"
 
 
 def test_data_that_is_not_there_is_left_to_the_script(job_for):

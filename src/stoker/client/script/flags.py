@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stoker.client.script.folding import Values
 from stoker.client.script.localcode import nodes
+
+_SHORT = re.compile(r"-[A-Za-z]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +24,23 @@ class Flag:
     optional: bool = False  # it takes a value or none
     positional: bool = False
     into: str = ""  # the variable that it becomes, where that has another name
+    number: bool = False  # it takes no text
+    choices: tuple[str, ...] = ()  # all that it takes, where they are texts
 
     @property
     def dest(self) -> str:
         return self.into or self.name.lstrip("-").replace("-", "_")
 
+    @property
+    def bare(self) -> str:
+        """The word that tells what it is for: a single letter does not."""
+        return self.name.lstrip("-") if self.name.startswith("--") or self.positional else self.dest
+
 
 def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
     """By a call of argparse, click or absl."""
     names = [text for text in texts(call.args) if text.startswith("--")]
+    names = names or [text for text in texts(call.args) if _SHORT.fullmatch(text)]
     plain = [text for text in texts(call.args[:1]) if not text.startswith("-")]
     given = {keyword.arg: keyword.value for keyword in call.keywords}
     kind = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
@@ -44,7 +55,9 @@ def declared(call: ast.Call, values: Values) -> Iterator[Flag]:
             _says_true(given.get("required")),
             _is_switch(kind, given, default),
             optional="?" in _words(given, "nargs"),
-            into=_words(given, "dest"),
+            into=_words(given, "dest") or _parameter(call, kind),
+            number=getattr(given.get("type"), "id", "") in ("int", "float"),
+            choices=tuple(_choices(given.get("choices", given.get("type")))),
         )
     elif plain and kind in ("add_argument", "argument"):
         needed = not {"nargs", "default"} & given.keys()
@@ -84,6 +97,18 @@ def of_dataclasses(tree: ast.Module, imports: set[str]) -> list[Flag]:
 
 def texts(nodes: list[ast.expr]) -> list[str]:
     return [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def _parameter(call: ast.Call, kind: str) -> str:
+    """As click lets one name it: `option("-o", "output")`."""
+    return next((text for text in texts(call.args) if kind == "option" and text.isidentifier()), "")
+
+
+def _choices(node: ast.expr | None) -> list[str]:
+    """Of argparse's list, or of `click.Choice`."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Choice") and node.args:
+        node = node.args[0]
+    return texts(node.elts) if isinstance(node, ast.List | ast.Tuple | ast.Set) else []
 
 
 def _text(default: ast.expr | None, values: Values) -> str | None:

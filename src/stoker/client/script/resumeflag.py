@@ -27,6 +27,7 @@ _PROGRESS = re.compile(
 )
 _SAVERS = ("save", "dump", "save_checkpoint", "save_model", "save_weights", "save_pretrained", "save_state", "savez")
 _LOADERS = ("load", "load_model", "load_weights", "load_checkpoint", "load_state", "load_state_dict", "from_pretrained")
+_CHOICES = ("auto", "resume", "latest", "last", "newest", "true", "yes", "allow", "always", "on")
 _CONFIGURED = ("ckpt_path", "resume", "resume_from", "resume_from_checkpoint", "resume_path", "checkpoint_path")
 
 
@@ -34,7 +35,7 @@ def resume_arguments(script: Script, *, resumes: bool = False) -> str:
     """Empty where it needs none, because it `resumes` by itself, or where none are known."""
     if script.settings.get("init_from") and script.takes_settings:
         return "--init_from=resume"
-    named = [(flag.name.lstrip("-").lower(), flag) for flag in script.flags]
+    named = [(flag.bare.lower(), flag) for flag in script.flags]
     for bare, flag in named:
         if bare in ("init_from", "init-from"):
             return f"{flag.name} resume"
@@ -52,6 +53,8 @@ def resume_arguments(script: Script, *, resumes: bool = False) -> str:
 def _is_meant(flag: Flag, script: Script, pattern: re.Pattern[str], *, resumes: bool) -> bool:
     if flag.default not in (None, "", "True", "False") and resumes and not flag.switch:
         return False
+    if flag.number or (flag.choices and not _chosen(flag)):
+        return False  # it takes no path
     if flag.switch and "restart" in flag.name:
         return False  # as a switch it says to begin anew
     if pattern is _SAYS_SO or flag.switch:
@@ -64,7 +67,13 @@ def _is_meant(flag: Flag, script: Script, pattern: re.Pattern[str], *, resumes: 
 def _written(flag: Flag) -> str:
     if flag.switch:
         return flag.name
+    if flag.choices:
+        return f"{flag.name} {_chosen(flag)}"
     return f"{flag.name} True" if flag.default in ("True", "False") and not flag.optional else f"{flag.name} {_NEWEST}"
+
+
+def _chosen(flag: Flag) -> str:
+    return next((one for one in flag.choices if one.lower() in _CHOICES), "")
 
 
 def _configured(script: Script) -> str:

@@ -176,7 +176,7 @@ def _inner(folder: Path, wrapper: str) -> _Inner | None:
 def _told_by(script: Script, words: tuple[str, ...]) -> dict[str, str]:
     """What flags stand for where a command gives them plain values."""
     given = dict(one.split("=", 1) for one in words if one.startswith("--") and "=" in one)
-    given |= {one: two for one, two in pairwise(words) if one.startswith("--") and not two.startswith("-")}
+    given |= {one: two for one, two in pairwise(words) if one.startswith("-") and not two.startswith("-")}
     return {flag.dest: value for flag in script.flags if (value := given.get(flag.name, "")) and "$" not in value}
 
 
@@ -189,7 +189,7 @@ def _command(script: Script, data: dict[str, tuple[str, str]]) -> str:
     words = _start(script)
     words += [shlex.quote(script.subcommand.name)] if script.subcommand else []
     for flag in script.flags:
-        bare = flag.name.lstrip("-")
+        bare = flag.bare
         if flag.switch:
             continue
         if flag.positional:
@@ -240,7 +240,7 @@ def _start(script: Script) -> list[str]:
 def _given(script: Script, command: str) -> dict[str, str]:
     """What flags stand for in the script, once the command is given."""
     words = command.split()
-    values = {one: two for one, two in pairwise(words) if one.startswith("--")}
+    values = {one: two for one, two in pairwise(words) if one.startswith("-")}
     folders = {"${outputs}": "outputs", "${checkpoints}": "checkpoints"}
     return {
         flag.dest: re.sub(r"\$\{(outputs|checkpoints)\}", lambda found: folders[found[0]], values[flag.name])
@@ -253,10 +253,10 @@ def _data(script: Script, folder: Path) -> dict[str, tuple[str, str]]:
     """Inputs by name: the flag that takes it, and the path as the job file writes it."""
     found: dict[str, tuple[str, str]] = {}
     for flag in script.flags:
-        if not _DATA_FLAG.fullmatch(flag.name.lstrip("-")) or flag.switch:
+        if not _DATA_FLAG.fullmatch(flag.bare) or flag.switch:
             continue
         path = _existing(flag, folder)
-        key = re.sub(r"\W", "_", re.sub(r"[_-](dir|path|folder|root|file)$", "", flag.name.lstrip("-")))
+        key = re.sub(r"\W", "_", re.sub(r"[_-](dir|path|folder|root|file)$", "", flag.bare))
         if path and key.isidentifier() and path not in {known for _, known in found.values()}:
             found.setdefault(key, (flag.name, path))
     return found
