@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -402,6 +403,34 @@ torch.save({}, args.state_file)
     found = propose(tmp_path)
     assert "run: python train.py --state-file ${checkpoints}/state.pt" in found.text
     assert not any("/scratch" in line for line in found.advice)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config.toml", '[paths]\nckpt = "kept/ck"\n'),
+        ("config.json", '{"paths": {"ckpt": "kept/ck"}}'),
+        ("config.ini", "[paths]\nckpt = kept/ck\n"),
+        ("config.yaml", "paths: {ckpt: kept/ck}\n"),
+    ],
+)
+def test_places_that_a_configuration_file_names_are_found(tmp_path: Path, name: str, text: str) -> None:
+    code = f'cfg = load("{name}")\nloss.backward()\ntorch.save(m, cfg["paths"]["ckpt"] + "/last.pt")\n'
+    (tmp_path / "train.py").write_text(f"import torch\nx = 'a/.yaml .toml .json'.split(), '.yaml'\n{code}")
+    (tmp_path / name).write_text(text)
+    assert read(tmp_path).checkpoints == ("kept/ck",)
+    (tmp_path / name).write_text("[ { = \x00")
+    assert read(tmp_path).checkpoints == ("checkpoints",)
+
+
+def test_a_notebook_in_a_folder_below_is_found_where_nothing_else_trains(tmp_path: Path) -> None:
+    cell = {"cell_type": "code", "metadata": {}, "outputs": [], "source": "import torch\nloss.backward()"}
+    text = json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "fit.ipynb").write_text(text)
+    assert read(tmp_path).run == "notebooks/fit.ipynb"
+    (tmp_path / "train.py").write_text("import torch\nloss.backward()\n")
+    assert read(tmp_path).run == "python train.py"
 
 
 def test_a_switch_that_begins_anew_is_not_taken_for_one_that_resumes(job_for) -> None:

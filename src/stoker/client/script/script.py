@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from stoker.client.script.configuration import configuration
 from stoker.client.script.flags import Flag, declared, of_dataclasses, of_functions, texts
 from stoker.client.script.folding import Values, empty_keys, flatten, gather, place_file
 from stoker.client.script.localcode import modules, nodes
@@ -98,7 +99,7 @@ class Script:
         for module in self.modules.values():
             for node in nodes(module):
                 _note(inside, node)
-            config = flatten(_configuration(folder, module))
+            config = flatten(configuration(folder, module))
             known |= {name: text for name, text in config.items() if name not in known}
         self.flags = self.flags or inside.flags
         self.writes += [one for one in inside.writes if one not in self.writes]
@@ -130,7 +131,7 @@ def look(path: Path, name: str) -> Script | None:
     chosen = script.subcommand.function if script.subcommand else None
     script.flags += [*of_functions(tree, script.imports, chosen), *of_dataclasses(tree, script.imports)]
     root = path.parents[len(PurePosixPath(name).parts) - 1]
-    config = _configuration(path.parent, tree) or _configuration(root, tree)
+    config = configuration(path.parent, tree) or configuration(root, tree)
     script.values.known |= flatten(config)
     script.empty_settings = empty_keys(config)
     script.values.known |= _defaults(script.flags)
@@ -159,26 +160,6 @@ def _source(path: Path) -> bytes | str:
 
 def _defaults(flags: Iterable[Flag]) -> dict[str, str]:
     return {flag.dest: flag.default for flag in flags if flag.default and flag.default not in ("True", "False")}
-
-
-def _configuration(folder: Path, tree: ast.Module) -> object:
-    """What a YAML file says that the script names, as with Hydra; None where there is none."""
-    words = {node.value for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    names = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+\.ya?ml", text)]
-    for node in nodes(tree):
-        if isinstance(node, ast.keyword) and node.arg == "config_name" and isinstance(node.value, ast.Constant):
-            places = [text for text in sorted(words) if re.fullmatch(r"[\w./-]+", text) and (folder / text).is_dir()]
-            names += [f"{place}/{str(node.value.value).removesuffix('.yaml')}.yaml" for place in (*places, ".")]
-    for name in names[:5]:
-        file = folder / name
-        if file.is_file() and file.stat().st_size < _MOST_BYTES and not PurePosixPath(name).is_absolute():
-            import yaml  # a part of second that only such scripts cost
-
-            try:
-                return yaml.load(file.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-            except (yaml.YAMLError, UnicodeDecodeError, RecursionError):
-                continue
-    return None
 
 
 def _does(node: ast.stmt) -> bool:

@@ -59,6 +59,9 @@ def candidates(folder: Path) -> Candidates:
             path for name in _folders(folder, "") for sub in _folders(folder, name) for path in _files(folder, sub)
         ]
         rated = sorted([*rated, *_rated(folder, below)], key=lambda one: (-one[0], one[1].path))
+    if not rated or rated[0][0] < _CLOSE:
+        below = [path for name in (*_folders(folder, ""), "notebooks/") for path in _files(folder, name, NOTEBOOK)]
+        rated = sorted([*rated, *_rated(folder, below[:_MOST_NOTEBOOKS])], key=lambda one: (-one[0], one[1].path))
     if not rated or rated[0][0] < 0:
         return Candidates(None, ())
     best, score = _started_by(rated[0][1], rated, folder), rated[0][0]
