@@ -429,6 +429,8 @@ def test_a_notebook_in_a_folder_below_is_found_where_nothing_else_trains(tmp_pat
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "fit.ipynb").write_text(text)
     assert read(tmp_path).run == "notebooks/fit.ipynb"
+    (tmp_path / "notebooks" / "fit.ipynb").rename(tmp_path / "notebooks" / "Train Model.ipynb")
+    assert read(tmp_path).run == "'notebooks/Train Model.ipynb'"
     (tmp_path / "train.py").write_text("import torch\nloss.backward()\n")
     assert read(tmp_path).run == "python train.py"
 

@@ -15,7 +15,7 @@ from stoker.model.job.checkpointpaths import DEFAULT, is_folder
 from stoker.model.job.commandline import NOTEBOOK
 
 _MOST_FILES = 60
-_LIKELY = re.compile(r"(?i)(.*[_-])?(train|training|trainer|finetune|fine_tune|pretrain|fit)([_-].*|\d*)?")
+_LIKELY = re.compile(r"(?i)(.*[ _-])?(train|training|trainer|finetune|fine_tune|pretrain|fit)([ _-].*|\d*)?")
 _MAIN = re.compile(r"(?i)(__)?main(__)?|run|experiment|app")
 _TOOL = re.compile(
     r"(?i)setup|conftest|noxfile|fabfile|tasks|manage|versioneer|__init__|test(s|_.*)?|.*_tests?|_(?!_main__).*"
