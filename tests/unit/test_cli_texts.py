@@ -151,6 +151,8 @@ def test_the_metric_that_matters_is_listed(make_run: MakeRun) -> None:
     assert last_metric(make_run()) == ""
     counted = {**metrics, "progress": MetricSummary(1.0, 0.0, 1.0, 9, 1008)}
     assert last_metric(make_run(metrics=counted)) == "loss 0.5"
+    tuned = dict.fromkeys(("train/lr", "lr-Adam", "learning_rate", "grad_norm"), MetricSummary(0.001, 0.001, 0.001, 5))
+    assert last_metric(make_run(metrics=metrics | tuned)) == "loss 0.5"
     assert last_metric(make_run(metrics={"progress": counted["progress"]})) == "progress 1 @ 1008"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -102,13 +103,16 @@ def row(run: Run, now: datetime) -> list[Cell | str]:
     ]
 
 
-_NOT_TELLING = {"progress", "total_steps", "total_epochs", "epoch"}  # how far it is, not how good
+# How far it is, and how it is set, not how good.
+_NOT_TELLING = re.compile(
+    r"(?i)progress|total_steps|total_epochs|(.*/)?(epoch|lr([-_].*)?|learning_rate|grad_norm|gnorm|momentum|weight_decay)"
+)
 
 
 def last_metric(run: Run) -> str:
     """The one the job aims at, else the one that was reported last."""
     target = run.job.stop_when
-    telling = [one for one in run.metrics if one not in _NOT_TELLING] or list(run.metrics)
+    telling = [one for one in run.metrics if not _NOT_TELLING.fullmatch(one)] or list(run.metrics)
     name = target.metric if target and target.metric in run.metrics else (telling[-1] if telling else "")
     if not name:
         return ""
