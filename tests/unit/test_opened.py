@@ -28,14 +28,14 @@ open("gone.txt")
 """
 
 
-def told(tmp_path: Path, code: str, **job: object) -> list[str]:
+def told(tmp_path: Path, code: str, ignored: str = "", **job: object) -> list[str]:
     source = tmp_path / "project"
     for name in ("data/shakespeare/prepare.py", "data/shakespeare/train.bin", "notes.txt", "out.txt"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text("x")
     (tmp_path / "shared").mkdir(exist_ok=True)
     (tmp_path / "shared" / "corpus.txt").write_text("x")
-    (source / ".gitignore").write_text("*.bin\nout.txt\n")
+    (source / ".gitignore").write_text(f"*.bin\nout.txt\n{ignored}")
     (source / "train.py").write_text(code)
     given = Job(**{"name": "a", "run": "python train.py", **job})  # type: ignore[arg-type]
     prepared = prepare(given, source, from_environment({"STOKER_HOME": str(tmp_path / "home")}))
@@ -48,6 +48,19 @@ def test_a_file_that_an_ignore_file_leaves_out_is_named_with_the_line_that_bring
         "`data/shakespeare/train.bin`, which train.py opens, is not sent: an ignore file leaves it out. "
         "`data: {shakespeare: {path: data/shakespeare, at: data/shakespeare}}` brings it"
     )
+
+
+def test_a_module_that_an_ignore_file_leaves_out_is_named(tmp_path: Path):
+    (tmp_path / "project" / "models").mkdir(parents=True)
+    (tmp_path / "project" / "models" / "net.py").write_text("x = 1\n")
+    (tmp_path / "project" / "here.py").write_text("x = 1\n")
+    code = "import here, os\nfrom models.net import Net\n"
+    assert told(tmp_path, code) == []
+    assert told(tmp_path, code, ignored="models/\n") == [
+        "`models/net.py`, which train.py imports, is not sent: an ignore file leaves it out. "
+        "`data: {models: {path: models, at: models}}` brings it"
+    ]
+    assert told(tmp_path, code, ignored="here.py\n", data={"here": {"path": "here.py", "at": "here.py"}}) == []
 
 
 def test_a_file_outside_of_the_source_is_named(tmp_path: Path):

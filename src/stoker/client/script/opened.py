@@ -1,4 +1,4 @@
-"""Files that a script opens and a run would not have: left out by an ignore file, or outside of the source."""
+"""What a script opens or imports and a run would not have: left out by an ignore file, or outside of the source."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ _NOT_TEXTS = ("null", "true", "false", "yes", "no", "on", "off")  # to YAML
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Something that the script opens, that is here, and that a run would not have."""
+    """Something that the script needs, that is here, and that a run would not have."""
 
-    opener: str  # the file of the code that opens it
+    opener: str  # the file of the code that opens it, or the script that imports it
     path: str  # from the source
     taken: str  # what to bring: the path itself, or the folder that it is in
     inside: bool  # of the source, where an ignore file leaves it out
+    imported: bool = False  # a module, and no data
 
     @property
     def name(self) -> str:
@@ -61,10 +62,14 @@ class Lacking:
             return False
         return True
 
+    @property
+    def use(self) -> str:
+        return "imports" if self.imported else "opens"
+
     def __str__(self) -> str:
         why = "an ignore file leaves it out" if self.inside else "it is outside of the source"
         then = f"`data: {{{self.entry}}}` brings it" if self.can_be_brought else "Move it into the source, or beside it"
-        return f"`{self.path}`, which {self.opener} opens, is not sent: {why}. {then}"
+        return f"`{self.path}`, which {self.opener} {self.use}, is not sent: {why}. {then}"
 
 
 def missing(job: Job, tree: Tree) -> list[str]:
@@ -79,6 +84,8 @@ def lacking(job: Job, tree: Tree) -> list[Lacking]:
         return []
     script.follow(tree.root)
     opened = dict(_opened(script, tree.root)) | dict.fromkeys(_arguments(job, script), script.path)
+    modules = {path.relative_to(tree.root).as_posix() for path in script.modules}
+    opened |= dict.fromkeys(modules, script.path)
     if not opened:
         return []
     sent, kept = _sent(tree), CheckpointPaths(job.checkpoints)
@@ -90,7 +97,7 @@ def lacking(job: Job, tree: Tree) -> list[Lacking]:
         if not _is_given(path, job) and path not in (".", "..") and _is_there(tree.root / path):
             found[path] = opener
     every = [
-        Lacking(opener, path, _taken(path, found, tree.root), not path.startswith(".."))
+        Lacking(opener, path, _taken(path, found, tree.root), not path.startswith(".."), path in modules)
         for path, opener in found.items()
     ]
     whole: dict[str, Lacking] = {}

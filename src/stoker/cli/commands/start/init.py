@@ -115,7 +115,7 @@ def _completed(path: Path, text: str) -> tuple[Job, list[str]]:
 
 def _reason(one: opened.Lacking) -> str:
     why = "an ignore file leaves it out" if one.inside else "it is not in this folder"
-    return f"{one.opener} opens it, and {why}"
+    return f"{one.opener} {one.use} it, and {why}"
 
 
 def found(job: Job) -> list[str]:
