@@ -50,9 +50,14 @@ def hint(tail: bytes, orders: Orders) -> str:
     if not found:
         return ""
     module = found[-1].decode(errors="replace")
-    package = _PACKAGES.get(module) or _PACKAGES.get(module.partition(".")[0]) or module.partition(".")[0]
-    package = package.replace("_", "-")
-    what = f"`{module}` is in the package `{package}`"
+    top = module.partition(".")[0]
+    known = _PACKAGES.get(module) or _PACKAGES.get(top)
+    package = (known or top).replace("_", "-")
+    own = "" if known else "; if it is your own code, `stoker plan` says whether it is sent"
+    return _advice(f"`{module}` is in the package `{package}`", package, orders) + own
+
+
+def _advice(what: str, package: str, orders: Orders) -> str:
     environment = orders.job.environment
     if environment.requirements:
         return f"{what}: add the line `{package}` to `{environment.requirements}`"

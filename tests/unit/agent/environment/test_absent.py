@@ -38,6 +38,12 @@ def test_other_ends_have_no_such_hint(tail: bytes) -> None:
     assert hint(tail, orders()) == ""
 
 
+def test_a_module_that_may_be_code_of_ones_own_is_not_only_said_to_be_a_package() -> None:
+    own = "; if it is your own code, `stoker plan` says whether it is sent"
+    assert hint(b"ModuleNotFoundError: No module named 'helper'", orders("/venv/bin/python")).endswith(own)
+    assert own not in hint(LOST, orders("/venv/bin/python"))
+
+
 def test_the_last_of_several_counts_and_ranks_may_be_named() -> None:
     tail = b"ModuleNotFoundError: No module named 'a'\n[rank0]: ModuleNotFoundError: No module named 'my_pkg'\n"
     assert hint(tail, orders()).startswith("`my_pkg` is in the package `my-pkg`")
