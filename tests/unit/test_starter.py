@@ -406,6 +406,31 @@ torch.save({}, args.state_file)
 
 
 @pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ('torch.save(m, Path.cwd() / "ck" / "last.pt")', "ck"),
+        ('torch.save(m, os.path.join(os.getcwd(), "ck", "last.pt"))', "ck"),
+        ('torch.save(m, "{}/last-{:03d}.pt".format("ck", e))', "ck"),
+        ('torch.save(m, "{d}/last.pt".format(d="ck"))', "ck"),
+        ('torch.save(m, "{0}/{1}/last.pt".format("ck", e))', "ck"),
+        ('np.save("last.npy", w)', "last.npy"),
+        ('with Path("ck", "last.pkl").open("wb") as f:\n    pickle.dump(m, f)', "ck"),
+        ('with gzip.open("last.pkl.gz", "wb") as f:\n    pickle.dump(m, f)', "last.pkl.gz"),
+        ('with h5py.File("last.h5", "w") as f:\n    f["w"] = 1', "last.h5"),
+        ('with h5py.File("data.h5", "r") as f:\n    f["w"]', "checkpoints"),
+        ('pickle.dump(m, unknown.open("wb"))', "checkpoints"),
+        ('Path("last.bin").write_bytes(pickle.dumps(m))', "last.bin"),
+        ('checkpoints.save_checkpoint(ckpt_dir="ck", target=s, step=1)', "ck"),
+        ('dcp.save({"m": m}, checkpoint_id="ck/step1")', "ck"),
+    ],
+)
+def test_what_is_saved_is_found_by_whichever_call_saves_it(tmp_path: Path, code: str, kept: str) -> None:
+    head = "import torch, os, pickle, gzip, h5py\nimport numpy as np\nfrom pathlib import Path\nloss.backward()\n"
+    (tmp_path / "train.py").write_text(f"{head}{code}\n")
+    assert read(tmp_path).checkpoints == (kept,)
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("config.toml", '[paths]\nckpt = "kept/ck"\n'),

@@ -15,6 +15,8 @@ from stoker.client.script.localcode import LocalCode, local_code, nodes
 
 UNKNOWN = "*"
 _SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
+_FIELD = re.compile(r"\{(\w*)[^{}]*\}")  # of `format`
+_MODE = re.compile(r"[rwax][bt+]{0,2}")  # of `open`
 _DEEPEST = 20
 _MOST_STEPS = 2_000  # for one text: calls of calls would take for ever
 _JOINING = ("join", "joinpath", "Path", "PurePath", "PosixPath")
@@ -132,14 +134,16 @@ class Values:
         if name in _PASSING:
             return next((text for one in (*call.args, *inside) if (text := self.text(one, depth + 1))), None)
         if name == "format":
-            text = self.text(inside[0], depth + 1) if inside else None
-            return re.sub(r"\{[^{}]*\}", UNKNOWN, text) if text else None
+            return self._filled_in(self.text(inside[0], depth + 1) if inside else None, call, depth)
         if name == "dirname" and call.args:
             return _above(self.text(call.args[0], depth + 1), 1)
         if name in ("with_suffix", "with_name") and inside and call.args:
             return _renamed(self.text(inside[0], depth + 1), name, self.text(call.args[0], depth + 1))
-        if name in ("open", "File") and call.args:
-            return self.text(call.args[0], depth + 1)
+        if name in ("cwd", "getcwd") and not call.args:
+            return "."
+        if name in ("open", "File"):  # of a path, or of a library that is given one
+            found = next((text for one in (*inside, *call.args[:1]) if (text := self.text(one, depth + 1))), None)
+            return None if found and _MODE.fullmatch(found) else found
         if name == "get" and len(call.args) > 1:
             return self.text(call.args[1], depth + 1)
         return next((text for one in self.code.results(call) if (text := self.text(one, depth + 1))), None)
@@ -148,6 +152,17 @@ class Values:
         """`"%s/net_%d.pt" % (folder, epoch)`"""
         parts = iter(given.elts if isinstance(given, ast.Tuple) else [given])
         return _SPEC.sub(lambda _: self.text(next(parts, None), depth + 1) or UNKNOWN, text) if text else None
+
+    def _filled_in(self, text: str | None, call: ast.Call, depth: int) -> str | None:
+        """`"{}/net_{:03d}.pt".format(folder, epoch)`"""
+        given: dict[str, ast.expr] = {str(number): one for number, one in enumerate(call.args)}
+        given |= {one.arg: one.value for one in call.keywords if one.arg}
+        numbers = map(str, range(len(call.args)))
+        return (
+            _FIELD.sub(lambda one: self.text(given.get(one[1] or next(numbers, "")), depth + 1) or UNKNOWN, text)
+            if text
+            else None
+        )
 
     def _joined(self, parts: Iterable[ast.expr], depth: int) -> str:
         texts = []

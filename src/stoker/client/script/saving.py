@@ -14,11 +14,11 @@ from stoker.client.script.localcode import name_of, nodes
 _PLACEHOLDER = re.compile(r"\{[^{}]*\}")  # that a library fills in, as in `model-{epoch:02d}.keras`
 _CHECKPOINT = re.compile(r"(?i)ckpt|check_?point|(^|[/_.-])(last|latest|epoch|step|iter|snapshot|state|resume)")
 _MODEL_FILE = re.compile(
-    r"(?i)\.(pt|pth|tar|ckpt|h5|hdf5|keras|safetensors|bin|pkl|pickle|joblib|onnx|npz|npy|json|ubj|model|msgpack|db)$"
+    r"(?i)\.(pt|pth|tar|ckpt|h5|hdf5|keras|safetensors|bin|pkl|pickle|joblib|onnx|npz|npy|json|ubj|model|msgpack|db)(\.(gz|bz2|xz|zst))?$"
 )
 # The number of the argument that says where, or the keywords that do; -1 is the last one.
 _SAVERS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "save": (1, ("f", "path", "filepath")),
+    "save": (1, ("f", "path", "filepath", "checkpoint_id")),
     "dump": (1, ("filename", "file")),
     "savez": (0, ("file",)),
     "savez_compressed": (0, ("file",)),
@@ -29,11 +29,13 @@ _SAVERS: dict[str, tuple[int, tuple[str, ...]]] = {
     "save_file": (1, ("filename",)),
     "copyfile": (1, ("dst",)),
     "copy": (1, ("dst",)),
-    "save_checkpoint": (0, ("filepath", "save_dir")),
+    "save_checkpoint": (0, ("filepath", "save_dir", "ckpt_dir")),
+    "File": (0, ("name",)),  # of h5py
     "replace": (1, ("dst",)),
     "rename": (1, ("dst",)),
     "move": (1, ("dst",)),
 }
+_OF_NUMPY = ("np", "numpy", "jnp")  # whose `save` takes the path first
 _OF_MODULES = ("replace", "rename", "move", "copy")  # of `os` and `shutil`: texts and dictionaries have them, too
 # What these write is a model whatever it is called; without a suffix it is a folder.
 _MODEL_SAVERS = ("save_model", "save_weights", "save_pretrained", "save_state", "save_checkpoint")
@@ -115,6 +117,8 @@ def _saved(call: ast.Call, name: str, values: Values, imports: set[str]) -> Iter
             yield _path(text.removeprefix("sqlite:///")), True
     elif name in _SAVERS:
         yield from ((path, name == "save_state") for path in _written(call, name, given, values))
+    elif name == "write_bytes" and isinstance(call.func, ast.Attribute):
+        yield from ((path, False) for text in values.texts(call.func.value) if _is_named(path := _path(text)))
 
 
 def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], values: Values) -> Iterator[str]:
@@ -126,8 +130,12 @@ def _written(call: ast.Call, name: str, given: dict[str | None, ast.expr], value
             return
         number = 0  # `path.rename(target)`: a text's `replace` takes two
     places = [given[key] for key in keys if key in given]
-    if name == "save" and isinstance(call.func, ast.Attribute) and len(call.args) == 1:
+    owner = getattr(call.func.value, "id", "") if isinstance(call.func, ast.Attribute) else None
+    if name == "save" and owner is not None and (len(call.args) == 1 or owner in _OF_NUMPY):
         number = 0  # `model.save(path)`
+    mode = values.text(given.get("mode", call.args[1] if len(call.args) > 1 else None)) or "r"
+    if name == "File" and mode.startswith("r"):
+        return
     if not places and len(call.args) > number:
         places = [call.args[number]]
     for path in (_path(text) for place in places for text in values.texts(place)):
