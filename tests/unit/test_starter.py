@@ -431,6 +431,26 @@ def test_what_is_saved_is_found_by_whichever_call_saves_it(tmp_path: Path, code:
 
 
 @pytest.mark.parametrize(
+    ("code", "kept"),
+    [
+        ('e = 0\nwhile True:\n    torch.save(m, f"m_{e}.pt")\n    e += 1', "m_*.pt"),
+        ('e = 0\nfor e in range(e, 3):\n    torch.save(m, "m_{}.pt".format(e))', "m_*.pt"),
+        ('e = 0\nfor e in range(e, 3):\n    torch.save(m, "m_%d.pt" % e)', "m_*.pt"),
+        ('e = 0\nwhile True:\n    e = e + 1\n    torch.save(m, f"m_{e}.pt")', "m_*.pt"),
+        ('def save(m, e=0):\n    torch.save(m, f"m_{e}.pt")\nsave(m, unknown)', "m_*.pt"),
+        (
+            'class T:\n    e = 0\n    def go(self):\n        self.e += 1\n        torch.save(m, f"m_{self.e}.pt")',
+            "m_*.pt",
+        ),
+        ('size = 50\ntorch.save(m, f"m_{size}.pt")', "m_50.pt"),
+    ],
+)
+def test_a_number_that_changes_makes_a_glob_of_a_name(tmp_path: Path, code: str, kept: str) -> None:
+    (tmp_path / "train.py").write_text(f"import torch\nloss.backward()\n{code}\n")
+    assert read(tmp_path).checkpoints == (kept,)
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("config.toml", '[paths]\nckpt = "kept/ck"\n'),

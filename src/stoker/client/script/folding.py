@@ -17,6 +17,8 @@ UNKNOWN = "*"
 _SPEC = re.compile(r"%[-+ #0]*[\d.]*[a-zA-Z]")
 _FIELD = re.compile(r"\{(\w*)[^{}]*\}")  # of `format`
 _MODE = re.compile(r"[rwax][bt+]{0,2}")  # of `open`
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_ANY = ast.Constant(None)
 _DEEPEST = 20
 _MOST_STEPS = 2_000  # for one text: calls of calls would take for ever
 _JOINING = ("join", "joinpath", "Path", "PurePath", "PosixPath")
@@ -47,6 +49,7 @@ class Values:
     code: LocalCode = field(default_factory=LocalCode)
     # Names that stand for one thing where they are: `f` of `with open(...) as f`, and `__file__` of each module.
     bound: dict[ast.Name, ast.expr] = field(default_factory=dict)
+    changing: set[str] = field(default_factory=set)  # names that loops and callers give other values
     _choice: int = 0  # which of several calls tells what a parameter is
     _steps: int = 0
     _busy: set[str] = field(default_factory=set)  # names whose text is being found
@@ -111,6 +114,8 @@ class Values:
             texts = (self.text(one, depth + 1) for one in self.names[name])
             found = next((text for text in texts if text is not None), None)
             self._busy.remove(name)
+            if found and _NUMBER.fullmatch(found) and (name in self.changing or len(self.names[name]) > 1):
+                return None  # an epoch or a step, and this only its first
         return self.known.get(name) if found is None else found
 
     def _attribute(self, node: ast.Attribute, name: str, depth: int) -> str | None:
@@ -122,6 +127,8 @@ class Values:
         dotted = ast.unparse(node).partition(".")[2] if depth < 3 else name
         found = self.known.get(dotted) or self.known.get(name)
         found = found or self._named(f"self.{name}", depth) or self._named(name, depth)
+        if found and _NUMBER.fullmatch(found) and f"self.{name}" in self.changing:
+            return None
         computed = self.code.properties(name) if found is None else ()
         return next((text for one in computed if (text := self.text(one, depth + 1))), found)
 
@@ -188,6 +195,7 @@ def gather(*trees: ast.AST) -> Values:
     values = Values(code=local_code(trees))
     for tree in trees:
         for node in nodes(tree):
+            values.changing |= set(_changed(node))
             for name, value in _bindings(node):
                 if not (isinstance(value, ast.Constant) and value.value in (None, "")):
                     values.names.setdefault(name, []).append(value)
@@ -248,6 +256,15 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             for key, item in zip(keys, items, strict=True):
                 if isinstance(key, ast.Constant) and isinstance(key.value, str):
                     yield f"[{key.value}]", item
+
+
+def _changed(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.AugAssign(target=target) | ast.For(target=target) | ast.comprehension(target=target):
+            for one in ast.walk(target):
+                yield from (name for name, _ in _target(one, _ANY)) if isinstance(one, ast.expr) else ()
+        case ast.FunctionDef(args=given) | ast.AsyncFunctionDef(args=given):
+            yield from (one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs))
 
 
 def _target(target: ast.expr, value: ast.expr) -> Iterator[tuple[str, ast.expr]]:
