@@ -507,11 +507,11 @@ def test_cleanup_shows_machines_at_work_and_kept_ones_beside_what_is_left(shell:
 def test_who_watches_a_run_sees_the_last_lines_before_an_eviction(desk: Shell) -> None:
     desk.write("count.py", COUNTS_UNTIL_TAKEN)
     desk.job("python count.py")
-    with desk.start("run") as watching:
-        desk.wait_for(lambda: desk.stoker("logs", "job-1", code=None).stdout.count("\n") > 20, "lines")
-        desk.stoker("evict", "job-1", "--notice", "1s")
+    with desk.start("run", "--name", "taken") as watching:
+        desk.wait_for(lambda: desk.stoker("logs", "taken", code=None).stdout.count("\n") > 20, "lines")
+        desk.stoker("evict", "taken", "--notice", "1s")
         seen, _ = watching.communicate(timeout=90)
-    assert seen == desk.stoker("logs", "job-1").stdout
+    assert seen == desk.stoker("logs", "taken").stdout
     assert seen.endswith("the end\n")
 
 
